@@ -1,0 +1,1 @@
+"""Checks of a mirrored tree: one file a check, one finding type."""

@@ -1,0 +1,1 @@
+"""Buildkite pipelines: generated from a description, checked, tests registered."""

@@ -1,0 +1,80 @@
+"""The terminal rim: consoles that honour NO_COLOR, and progress that shows only where someone watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@cache
+def console() -> Console:
+    """Standard output. Off a terminal it is 120 columns wide, so that tables in logs are whole."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "120")))
+
+
+@cache
+def error_console() -> Console:
+    """Standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True, width=None if sys.stderr.isatty() else int(os.environ.get("COLUMNS", "120")))
+
+
+class Progress(Protocol):
+    """Told how far a long piece of work is."""
+
+    def __call__(self, done: int, total: int, what: str = "") -> None: ...
+
+
+def silent(done: int, total: int, what: str = "") -> None:
+    """Progress that shows nothing: the default of every pure function."""
+
+
+@contextmanager
+def progress(title: str, *, quiet: bool = False, after: float = 1.0, every: float = 20.0) -> Iterator[Progress]:
+    """A bar on a terminal; off it one keep-alive line each ``every`` seconds. Nothing for work shorter than ``after`` seconds."""
+    start = last = time.monotonic()
+    bar = None
+    task = None
+
+    def update(done: int, total: int, what: str = "") -> None:
+        nonlocal last, bar, task
+        now = time.monotonic()
+        if quiet or now - start < after:
+            return
+        if sys.stderr.isatty():
+            if bar is None:
+                from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+                from rich.progress import Progress as Bar
+
+                columns = (
+                    TextColumn("{task.description}"),
+                    BarColumn(),
+                    MofNCompleteColumn(),
+                    TimeElapsedColumn(),
+                    TextColumn("{task.fields[what]}"),
+                )
+                bar = Bar(*columns, console=error_console(), transient=True)
+                bar.start()
+                task = bar.add_task(title, total=total, what=what)
+            assert task is not None
+            bar.update(task, completed=done, total=total, what=what)
+        elif now - last >= every:
+            last = now
+            print(f"{title}: {done}/{total} {what}".rstrip(), file=sys.stderr, flush=True)
+
+    try:
+        yield update
+    finally:
+        if bar is not None:
+            bar.stop()

@@ -1,0 +1,1 @@
+"""Candidate images: rendering, building, OCI layouts, registry, promotion policy."""

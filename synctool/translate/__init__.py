@@ -1,0 +1,1 @@
+"""From upstream's words and paths to downstream's: vocabulary, paths, protected spans, residue."""
