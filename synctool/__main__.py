@@ -1,0 +1,5 @@
+"""``python -m synctool`` is ``vime-sync``."""
+
+from synctool.cli.app import main
+
+main()

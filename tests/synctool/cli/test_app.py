@@ -1,0 +1,83 @@
+"""The command line's promises that hold for every verb."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from synctool.cli.app import VERBS
+from synctool.redact import redact
+
+
+def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "synctool", *words], capture_output=True, text=True, cwd=cwd)
+
+
+def test_help_imports_no_heavy_library() -> None:
+    code = (
+        "import sys; from synctool.cli.app import cli\n"
+        "try: cli.main(['--help'], standalone_mode=False)\nexcept SystemExit: pass\n"
+        "bad = {'git', 'github', 'rich', 'pydantic', 'tomlkit', 'unidiff', 'jinja2', 'torch'} & set(sys.modules)\n"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_has_help_and_json(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    if name != "patch":  # a group: its verbs are tested with it
+        assert "--json" in done.stdout
+
+
+def test_misspelt_verb_and_option_are_usage_errors() -> None:
+    done = run("mirorr")
+    assert (done.returncode, "Did you mean 'mirror'" in done.stderr) == (2, True)
+    done = run("status", "--jsn")
+    assert (done.returncode, "--json" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_errors_are_one_line_or_json(tmp_path: Path) -> None:
+    done = run("status", cwd=tmp_path)
+    assert done.returncode == 5
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    told = json.loads(run("status", "--json", cwd=tmp_path).stdout)
+    assert told["schema"] == "vime-sync/1"
+    assert told["error"]["hint"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script(shell: str) -> None:
+    done = run("completion", shell)
+    assert done.returncode == 0
+    assert "_VIME_SYNC_COMPLETE" in done.stdout
+
+
+def test_rage_bundle_holds_no_secret(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "vime-sync.toml").write_text(
+        'url = "https://user:hunter2@example.org/x"\ntoken = "ghp_abcdefghijklmnop"\n'
+    )
+    done = run("rage", "-o", "bundle.tar.gz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "bundle.tar.gz") as archive:
+        text = "".join((archive.extractfile(m) or sys.exit(1)).read().decode() for m in archive.getmembers())
+    assert "python" in text
+    assert "hunter2" not in text
+    assert "abcdefghijklmnop" not in text
+
+
+def test_redact_keeps_what_is_not_secret() -> None:
+    text = "Authorization: Bearer abc123\npassword = hunter2\nhttps://example.org/path token-level merge"
+    clean = redact(text)
+    assert "abc123" not in clean
+    assert "hunter2" not in clean
+    assert "https://example.org/path token-level merge" in clean
