@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from synctool.progress import Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,14 +32,7 @@ def error_console() -> Console:
     return Console(stderr=True, width=None if sys.stderr.isatty() else int(os.environ.get("COLUMNS", "120")))
 
 
-class Progress(Protocol):
-    """Told how far a long piece of work is."""
-
-    def __call__(self, done: int, total: int, what: str = "") -> None: ...
-
-
-def silent(done: int, total: int, what: str = "") -> None:
-    """Progress that shows nothing: the default of every pure function."""
+__all__ = ["Progress", "console", "error_console", "progress", "silent"]
 
 
 @contextmanager

@@ -1,0 +1,82 @@
+"""Brings another repository's history in: the one place where a network, credentials and the user's transport configuration matter.
+
+GitPython does the talking here, since it parses fetch results and progress, and refuses protocols that run programs (``ext::``). Everything else uses the
+scrubbed runner.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from synctool.errors import EnvironmentFailure, Refused, RepositoryError
+from synctool.git.refs import read_ref
+from synctool.git.repo import Repo
+from synctool.progress import Progress, silent
+from synctool.redact import redact
+
+if TYPE_CHECKING:
+    from git import RemoteProgress
+
+
+def _reporter(progress: Progress, url: str) -> RemoteProgress:
+    """A GitPython progress object that tells ours (made here, since GitPython is imported late)."""
+    from git import RemoteProgress
+
+    class Reporter(RemoteProgress):  # type: ignore[misc]
+        def update(self, op_code: int, cur_count: Any, max_count: Any = None, message: str = "") -> None:
+            progress(int(float(cur_count)), int(float(max_count or 0)) or 1, f"{redact(url)} {message}".strip())
+
+    return Reporter()
+
+
+def fetch_branch(repo: Repo, url: str, branch: str, ref: str, *, progress: Progress = silent) -> tuple[str | None, str]:
+    """Fetch ``branch`` of ``url`` (an address or a local folder) into ``ref``; returns the old and new commit of the ref.
+
+    No tags, no submodules, no hooks. The ref moves even when upstream rewrote its history: the plan detects that and says so.
+
+    Raises:
+        EnvironmentFailure: the other side can't be reached or has no such branch.
+        Refused: the address uses a protocol that runs programs.
+    """
+    import git
+    from git.cmd import handle_process_output
+    from git.exc import GitCommandError, UnsafeOptionError, UnsafeProtocolError
+    from git.util import finalize_process
+
+    if url.startswith("-"):
+        raise Refused(f"{url!r} is not an address")
+    before = read_ref(repo, ref)
+    reporter = _reporter(progress, url)
+    opened = git.Repo(str(repo.git_dir))
+    try:
+        # The environment is the user's (proxies, ssh agent, credential helpers) but for variables that point git at another repository.
+        dropped = {name: "" for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE") if name in os.environ}
+        opened.git.update_environment(GIT_TERMINAL_PROMPT="0", **dropped)
+        caller = opened.git(c=["core.hooksPath=/dev/null", "gc.auto=0", "fetch.recurseSubmodules=false"])
+        git.Git.check_unsafe_protocols(url)
+        process = caller.fetch(
+            url,
+            f"+refs/heads/{branch}:{ref}",
+            "--progress",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-auto-maintenance",
+            as_process=True,
+            universal_newlines=True,
+        )
+        handle_process_output(process, None, reporter.new_message_handler(), finalize_process, decode_streams=False)
+    except (UnsafeProtocolError, UnsafeOptionError) as error:
+        raise Refused(f"the address {redact(url)} is not allowed: {error}") from error
+    except GitCommandError as error:
+        said = redact(" ".join(reporter.error_lines) or str(error.stderr)).strip()
+        raise EnvironmentFailure(
+            f"can't fetch {branch} from {redact(url)}: {said[-400:]}",
+            hint="check the address and the branch in vime-sync.toml",
+        ) from error
+    finally:
+        opened.close()
+    after = read_ref(repo, ref)
+    if after is None:
+        raise RepositoryError(f"the fetch from {redact(url)} left no {ref}")
+    return before, after
