@@ -1,0 +1,135 @@
+"""Tiny random Hugging Face checkpoints of each supported family, and samples for them. No hub, no tokenizer."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+VOCAB = 97  # odd on purpose: tensor parallelism must pad it
+
+
+def make_checkpoint(path: Path, family: str, *, seed: int = 0, tied: bool = False, layers: int = 2, **extra: Any) -> Path:
+    """Write a random model of `family`; biases and norms are moved off their trivial initial values."""
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    config_class, model_class = {
+        "llama": (LlamaConfig, LlamaForCausalLM),
+        "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    }[family]
+    settings: dict[str, Any] = {
+        "vocab_size": VOCAB,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": tied,
+        "initializer_range": 0.15,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    if family == "qwen3":
+        settings["head_dim"] = 32
+    settings |= extra
+    torch.manual_seed(seed)
+    model = model_class(config_class(**settings))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0, 0.1)
+            if "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(path)
+    return path
+
+
+def make_args(checkpoint: Path, **over: Any) -> SimpleNamespace:
+    """The flags that the trainer reads, at their defaults for these tests."""
+    values: dict[str, Any] = {
+        "hf_checkpoint": str(checkpoint),
+        "load": None,
+        "save": None,
+        "ref_load": None,
+        "seed": 1234,
+        "bf16": False,
+        "fp16": False,
+        "tensor_model_parallel_size": 1,
+        "use_distributed_optimizer": False,
+        "rollout_batch_size": 4,
+        "n_samples_per_prompt": 2,
+        "global_batch_size": 8,
+        "num_rollout": 8,
+        "micro_batch_size": 4,
+        "use_dynamic_batch_size": False,
+        "max_tokens_per_gpu": None,
+        "balance_data": False,
+        "rollout_temperature": 1.0,
+        "log_probs_chunk_size": -1,
+        "advantage_estimator": "grpo",
+        "loss_type": "policy_loss",
+        "eps_clip": 0.2,
+        "eps_clip_high": None,
+        "eps_clip_c": None,
+        "kl_coef": 0.0,
+        "use_kl_loss": False,
+        "kl_loss_coef": 0.0,
+        "kl_loss_type": "k1",
+        "use_unbiased_kl": False,
+        "entropy_coef": 0.0,
+        "use_tis": False,
+        "tis_clip": 2.0,
+        "tis_clip_low": 0.0,
+        "use_rollout_logprobs": False,
+        "calculate_per_token_loss": False,
+        "disable_grpo_std_normalization": False,
+        "disable_rewards_normalization": False,
+        "normalize_advantages": False,
+        "reward_key": None,
+        "lr": 1e-3,
+        "min_lr": None,
+        "lr_decay_style": "constant",
+        "lr_warmup_iters": 0,
+        "lr_decay_iters": None,
+        "weight_decay": 0.0,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.95,
+        "adam_eps": 1e-8,
+        "clip_grad": 1.0,
+    }
+    return SimpleNamespace(**(values | over))
+
+
+def make_samples(groups: int, siblings: int = 2, *, seed: int = 0, longest: int = 12, first: int = 0) -> list[Any]:
+    """`groups` prompts with `siblings` answers each: random ids, rewards and engine log-probabilities."""
+    rng = random.Random(seed)
+    samples = []
+    for group in range(groups):
+        prompt = [rng.randrange(3, VOCAB) for _ in range(rng.randint(2, 6))]
+        for _ in range(siblings):
+            response = [rng.randrange(3, VOCAB) for _ in range(rng.randint(1, longest))]
+            index = first + len(samples)
+            samples.append(
+                SimpleNamespace(
+                    index=index,
+                    group_index=group,
+                    rollout_id=index,
+                    tokens=prompt + response,
+                    response_length=len(response),
+                    loss_mask=[int(rng.random() < 0.9) for _ in response],
+                    rollout_log_probs=[-rng.random() * 3 for _ in response],
+                    reward=rng.random(),
+                    remove_sample=False,
+                    status="completed",
+                    metadata={},
+                    weight_versions=[],
+                )
+            )
+    return samples

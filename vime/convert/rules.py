@@ -1,0 +1,150 @@
+"""Layout rules: how one Megatron parameter is made of Hugging Face tensors, and back, under tensor parallelism.
+
+A rule is a value. `shard` reads only the rows or columns that one tensor-parallel rank holds; `merge` takes every
+rank's shard in rank order and gives whole tensors under their Hugging Face names. `merge` undoes `shard` exactly: both
+only move elements. Patterns carry `{i}` for the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from vime.convert.config import ModelShape
+
+# Gives something that is sliced like the named tensor: a tensor, or a safetensors slice that reads only what is taken.
+Read = Callable[[str], Any]
+
+
+class Rule(Protocol):
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Hugging Face name patterns, in the order in which they are exported."""
+        ...
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor: ...
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]: ...
+
+
+def _block(total: int, rank: int, size: int) -> slice:
+    width = total // size
+    return slice(rank * width, (rank + 1) * width)
+
+
+def _length(source: Any, dim: int) -> int:
+    return (source.get_shape() if hasattr(source, "get_shape") else source.shape)[dim]
+
+
+def _cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    import torch
+
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors), dim)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Every rank holds the whole tensor."""
+
+    source: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        return read(self.source)[:]
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        return (shards[0],)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Cut along the input features: the weight of a row-parallel layer."""
+
+    source: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        source = read(self.source)
+        return source[:, _block(_length(source, 1), rank, size)]
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        return (_cat(shards, 1),)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Cut along the vocabulary, which Megatron pads with zero rows to a multiple of the ranks."""
+
+    source: str
+    divisible_by: int = 1
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        import torch
+
+        rows = _block(shape.padded_vocab(size, self.divisible_by), rank, size)
+        held = read(self.source)[min(rows.start, shape.vocab) : min(rows.stop, shape.vocab)]
+        missing = rows.stop - rows.start - held.shape[0]
+        return torch.nn.functional.pad(held, (0, 0, 0, missing)) if missing else held
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        return (_cat(shards)[: shape.vocab],)
+
+
+@dataclass(frozen=True)
+class QueryKeyValue:
+    """Three projections in one, interleaved by key/value group: [q of group 0, k 0, v 0, q of group 1, ...]. Weight or bias."""
+
+    query: str
+    key: str
+    value: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.query, self.key, self.value)
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        groups = shape.groups // size
+        parts = []
+        for name, heads in ((self.query, shape.heads), (self.key, shape.groups), (self.value, shape.groups)):
+            rows = read(name)[_block(heads * shape.head_dim, rank, size)]
+            parts.append(rows.reshape(groups, -1, *rows.shape[1:]))
+        return _cat(parts, 1).flatten(0, 1)
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        fused = _cat(shards)
+        by_group = fused.reshape(shape.groups, -1, *fused.shape[1:])
+        width = shape.heads // shape.groups * shape.head_dim
+        return tuple(part.flatten(0, 1) for part in by_group.split([width, shape.head_dim, shape.head_dim], 1))
+
+
+@dataclass(frozen=True)
+class GateUp:
+    """Gate and up projection in one: each rank holds its rows of the gate, then its rows of the up projection."""
+
+    gate: str
+    up: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.gate, self.up)
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        return _cat([read(name)[_block(shape.ffn, rank, size)] for name in self.sources])
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        halves = [shard.chunk(2) for shard in shards]
+        return _cat([gate for gate, _ in halves]), _cat([up for _, up in halves])

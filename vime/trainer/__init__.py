@@ -1,0 +1,6 @@
+"""The Megatron trainer: model and attention, batching, advantages and losses, optimizer, checkpoints, parity.
+
+Pure tensor functions (`advantages`, `kl`, `losses`, `reduce`, `batching`, `schedule`) know no process group, file or
+flag; `trainer.Trainer` is the rim that joins them to Megatron-core, one instance a rank. Importing this package loads
+neither torch nor Megatron.
+"""

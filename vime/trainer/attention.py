@@ -1,0 +1,192 @@
+"""Causal self-attention over packed sequences, with the rotary embedding, on a CPU and on a GPU.
+
+Megatron's layers hand over queries, keys and values before rotation: the model is built without its position embedding,
+because Megatron rotates packed sequences one by one in Python, in each layer. Here cosines and sines are made once a
+micro-batch and shared by all layers.
+
+On a CPU sequences of like length are padded into one batched call; a right-padded causal row never looks at padding, so
+no mask is needed. On a GPU the packed tokens go to a variable-length kernel as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import vime.trainer.parallel  # noqa: F401  quiets Megatron's import
+from megatron.core.transformer import MegatronModule, TransformerConfig
+
+# A bucket takes in shorter sequences down to this share of its longest: at most that much padding, few calls.
+_SHORTEST_IN_BUCKET = 0.75
+_ALWAYS_TOGETHER = 8  # tokens; for short sequences a call costs more than padding
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """`rows` sequences padded to `length`: `take` [rows * length] picks packed tokens, the last one repeated as padding."""
+
+    take: torch.Tensor
+    rows: int
+    length: int
+
+
+@dataclass(frozen=True)
+class PackedSequences:
+    """Where sequences begin in a packed row of tokens, and what attention needs of that, computed once a micro-batch.
+
+    cu_seqlens int32 [sequences + 1]; positions int64 [tokens]; cos, sin [tokens, 1, head_dim] in the model's dtype.
+    `restore` int64 [tokens] finds each packed token in the concatenated buckets (None: they are in order, unpadded).
+    """
+
+    cu_seqlens: torch.Tensor
+    longest: int
+    positions: torch.Tensor
+    cos: torch.Tensor
+    sin: torch.Tensor
+    buckets: tuple[Bucket, ...] = ()
+    restore: torch.Tensor | None = None
+    # Megatron reads this: anything but "thd" leaves the [tokens, 1, heads, dim] layout and the rotation to us.
+    qkv_format: str = field(default="packed", init=False)
+
+
+class Rotary:
+    """Inverse frequencies of a model [head_dim / 2] fp32, and the factor that cosines and sines are multiplied by."""
+
+    def __init__(self, inverse: torch.Tensor, scale: float) -> None:
+        self.inverse, self.scale = inverse, scale
+
+    @classmethod
+    def from_hf(cls, config: Any, device: torch.device) -> Rotary:
+        """The frequencies that transformers uses for this configuration, so that both agree for every scaling."""
+        rope = config.rope_parameters
+        if rope["rope_type"] == "default":
+            dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+            inverse = 1.0 / (rope["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim))
+            return cls(inverse.to(device), 1.0)
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+        inverse, scale = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, device)
+        return cls(inverse, scale)
+
+    def tables(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos and sin [tokens, 1, head_dim] for int positions [tokens]; computed in fp32."""
+        angles = positions[:, None].float() * self.inverse
+        angles = torch.cat((angles, angles), -1)[:, None]
+        return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)
+
+
+def pack(lengths: Sequence[int], rotary: Rotary, dtype: torch.dtype, device: torch.device) -> PackedSequences:
+    """Describe sequences of `lengths` (each >= 1) lying one after another in a packed row."""
+    sizes = torch.tensor(lengths, dtype=torch.int64)
+    ends = sizes.cumsum(0)
+    starts = ends - sizes
+    positions = torch.arange(int(ends[-1])) - starts.repeat_interleave(sizes)
+    cu_seqlens = F.pad(ends, (1, 0)).to(torch.int32)
+    buckets, restore = _buckets(sizes, starts, positions) if device.type == "cpu" else ((), None)
+    positions = positions.to(device)
+    cos, sin = rotary.tables(positions, dtype)
+    return PackedSequences(
+        cu_seqlens=cu_seqlens.to(device),
+        longest=int(sizes.max()),
+        positions=positions,
+        cos=cos,
+        sin=sin,
+        buckets=buckets,
+        restore=restore,
+    )
+
+
+def _buckets(
+    sizes: torch.Tensor, starts: torch.Tensor, positions: torch.Tensor
+) -> tuple[tuple[Bucket, ...], torch.Tensor | None]:
+    if bool((sizes == sizes[0]).all()):
+        length = int(sizes[0])
+        return (Bucket(torch.arange(len(positions)), len(sizes), length),), None
+    order = torch.argsort(sizes, descending=True, stable=True)
+    ordered = sizes[order].tolist()
+    buckets: list[Bucket] = []
+    padded_start = torch.empty_like(sizes)
+    first = base = 0
+    while first < len(ordered):
+        length = ordered[first]
+        floor = min(length * _SHORTEST_IN_BUCKET, length - _ALWAYS_TOGETHER)
+        last = first
+        while last < len(ordered) and ordered[last] >= floor:
+            last += 1
+        members = order[first:last]
+        within = torch.arange(length).expand(len(members), -1)
+        take = starts[members, None] + torch.minimum(within, sizes[members, None] - 1)
+        buckets.append(Bucket(take.flatten(), len(members), length))
+        padded_start[members] = base + torch.arange(len(members)) * length
+        base += len(members) * length
+        first = last
+    return tuple(buckets), padded_start.repeat_interleave(sizes) + positions
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of x [tokens, heads, dim], the two halves of `dim` being real and imaginary part."""
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
+def attend_buckets(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
+    """Causal attention within each sequence, batched by like length: q [tokens, heads, dim], k and v [tokens, groups, dim]."""
+    repeat = q.shape[1] // k.shape[1]
+    outputs = []
+    for bucket in packed.buckets:
+        padded = []
+        for x in (q, k, v):
+            if packed.restore is not None:
+                x = x.index_select(0, bucket.take)
+            padded.append(x.view(bucket.rows, bucket.length, *x.shape[1:]).transpose(1, 2))
+        query, key, value = padded
+        if repeat > 1:
+            key, value = (x.repeat_interleave(repeat, 1) for x in (key, value))
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        outputs.append(out.transpose(1, 2).reshape(bucket.rows * bucket.length, *q.shape[1:]))
+    out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return out if packed.restore is None else out.index_select(0, packed.restore)
+
+
+def attend_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
+    """The same on a GPU: FlashAttention 3 where installed, else torch's variable-length kernel."""
+    cu, longest = packed.cu_seqlens, packed.longest
+    try:
+        from flash_attn_interface import flash_attn_varlen_func
+    except ImportError:
+        from torch.nn.attention.varlen import varlen_attn
+
+        repeat = q.shape[1] // k.shape[1]
+        if repeat > 1:
+            k, v = (x.repeat_interleave(repeat, 1) for x in (k, v))
+        return varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0))
+    out = flash_attn_varlen_func(q, k, v, cu, cu, longest, longest, causal=True)
+    return out[0] if isinstance(out, tuple) else out
+
+
+class PackedAttention(MegatronModule):
+    """Megatron's core attention for this trainer: rotation, then causal attention over packed sequences."""
+
+    def __init__(self, config: TransformerConfig, layer_number: int, **_: Any) -> None:
+        super().__init__(config=config)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: None = None,
+        *,
+        packed_seq_params: PackedSequences,
+        **_: Any,
+    ) -> torch.Tensor:
+        """[tokens, 1, heads or groups, dim] each -> [tokens, 1, heads * dim]."""
+        q, k, v = query.squeeze(1), key.squeeze(1), value.squeeze(1)
+        q = rotate(q, packed_seq_params.cos, packed_seq_params.sin)
+        k = rotate(k, packed_seq_params.cos, packed_seq_params.sin)
+        attend = attend_buckets if q.device.type == "cpu" else attend_varlen
+        return attend(q, k, v, packed_seq_params).reshape(q.shape[0], 1, -1)

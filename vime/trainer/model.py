@@ -1,0 +1,138 @@
+"""The policy: Megatron's GPTModel for a Hugging Face configuration, scored in tokens rather than in logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import vime.trainer.parallel  # noqa: F401  quiets Megatron's import
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.spec_utils import ModuleSpec
+from vime.convert.config import ModelShape
+from vime.convert.families import FAMILIES
+from vime.errors import VimeError
+from vime.trainer.attention import PackedAttention, PackedSequences, Rotary
+from vime.trainer.log_probs import chunked_log_probs
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What to score: `rows` int64 [n] are packed positions, `targets` int64 [n] the token that follows each."""
+
+    rows: torch.Tensor
+    targets: torch.Tensor
+    temperature: float = 1.0
+    chunk: int = -1
+
+
+class PolicyModel(GPTModel):
+    """GPTModel whose forward pass gives log-probabilities and entropies of chosen tokens of a packed row."""
+
+    def __init__(self, shape: ModelShape, rotary: Rotary, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.shape, self.rotary = shape, rotary
+
+    def hidden_states(self, tokens: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
+        """tokens int64 [tokens] -> final hidden states [tokens, hidden], the last norm applied."""
+        hidden = self.embedding(input_ids=tokens[None], position_ids=None)
+        return self.decoder(hidden_states=hidden, attention_mask=None, packed_seq_params=packed).squeeze(1)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [n, hidden] -> logits [n, this rank's columns of the padded vocabulary]."""
+        weight = self.shared_embedding_or_output_weight() if self.share_embeddings_and_output_weights else None
+        return self.output_layer(hidden[:, None], weight=weight)[0].squeeze(1)
+
+    def forward(  # type: ignore[override]
+        self, tokens: torch.Tensor, packed: PackedSequences, scoring: Scoring
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies, fp32 [n], of `scoring.targets`. Only the scored rows reach the output layer."""
+        hidden = self.hidden_states(tokens, packed).index_select(0, scoring.rows)
+        return chunked_log_probs(
+            hidden,
+            scoring.targets,
+            self.logits,
+            chunk=scoring.chunk,
+            temperature=scoring.temperature,
+            vocab=self.shape.vocab,
+            group=self.pg_collection.tp,
+        )
+
+
+def transformer_config(shape: ModelShape, args: Any, device: torch.device, tensor_ranks: int) -> TransformerConfig:
+    """Megatron's configuration of a model of `shape`. Raises VimeError when the ranks do not divide it."""
+    for what, number in (("attention heads", shape.heads), ("key/value heads", shape.groups), ("ffn width", shape.ffn)):
+        if number % tensor_ranks:
+            raise VimeError(f"{number} {what} cannot be cut over --tensor-model-parallel-size {tensor_ranks}")
+    family = FAMILIES[shape.model_type]
+    dtype = training_dtype(args)
+    return TransformerConfig(
+        num_layers=shape.layers,
+        hidden_size=shape.hidden,
+        ffn_hidden_size=shape.ffn,
+        num_attention_heads=shape.heads,
+        num_query_groups=shape.groups,
+        kv_channels=shape.head_dim,
+        normalization="RMSNorm",
+        layernorm_epsilon=shape.norm_eps,
+        gated_linear_unit=True,
+        activation_func=F.silu,
+        add_bias_linear=False,
+        add_qkv_bias=family.qkv_bias,
+        qk_layernorm=family.qk_norm,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=tensor_ranks,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        bf16=dtype == torch.bfloat16,
+        # Weights always come from a checkpoint, so none are drawn.
+        perform_initialization=False,
+        use_cpu_initialization=device.type == "cpu",
+        # Denominators are computed by us, over the whole step (see `reduce`): Megatron must sum gradients, not average.
+        calculate_per_token_loss=True,
+        # Fused kernels need Apex or Transformer Engine.
+        bias_activation_fusion=False,
+        bias_dropout_fusion=False,
+        masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False,
+        apply_rope_fusion=False,
+        recompute_granularity=getattr(args, "recompute_granularity", None),
+        recompute_method=getattr(args, "recompute_method", None),
+        recompute_num_layers=getattr(args, "recompute_num_layers", None),
+    )
+
+
+def training_dtype(args: Any) -> torch.dtype:
+    """bfloat16 with --bf16, else float32."""
+    if getattr(args, "fp16", False):
+        raise VimeError("--fp16 is not supported by the trainer", hint="use --bf16, or neither for float32")
+    return torch.bfloat16 if getattr(args, "bf16", False) else torch.float32
+
+
+def layer_spec(config: TransformerConfig) -> ModuleSpec:
+    """Megatron's local layer spec with our packed attention in it."""
+    spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+    spec.submodules.self_attention.submodules.core_attention = PackedAttention
+    return spec
+
+
+def build_model(shape: ModelShape, hf_config: Any, args: Any, device: torch.device, tensor_ranks: int) -> PolicyModel:
+    """An unfilled model on `device`. Needs Megatron's process groups; fill it with `vime.convert.hf.load_hf`."""
+    config = transformer_config(shape, args, device, tensor_ranks)
+    model = PolicyModel(
+        shape,
+        Rotary.from_hf(hf_config, device),
+        config=config,
+        transformer_layer_spec=layer_spec(config),
+        vocab_size=shape.padded_vocab(tensor_ranks),
+        max_sequence_length=shape.max_positions,
+        parallel_output=True,
+        share_embeddings_and_output_weights=shape.tied,
+        position_embedding_type="none",
+    )
+    return model.to(device)

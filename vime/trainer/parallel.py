@@ -1,0 +1,107 @@
+"""Process groups of one trainer rank: who holds which shard, and the few collectives that the trainer itself needs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from vime.errors import VimeError
+
+# Megatron warns at import, several times, of what is the normal case here: no Transformer Engine, no Apex.
+warnings.filterwarnings("ignore", message="(Transformer Engine and )?Apex (is|are) not installed")
+warnings.filterwarnings("ignore", message="full scope is deprecated")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many ranks and how they are cut: data x tensor. Pipeline, context and expert cuts are not built yet."""
+
+    world_size: int
+    tensor: int
+
+    @property
+    def data(self) -> int:
+        return self.world_size // self.tensor
+
+    @classmethod
+    def from_args(cls, args: Any, world_size: int) -> Layout:
+        """Raises VimeError for a cut that does not fit the world or is not supported."""
+        for flag in ("pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size"):
+            if (getattr(args, flag, None) or 1) != 1:
+                raise VimeError(
+                    f"--{flag.replace('_', '-')} {getattr(args, flag)} is not supported yet",
+                    hint="use --tensor-model-parallel-size and data parallelism",
+                )
+        if getattr(args, "sequence_parallel", False):
+            raise VimeError("--sequence-parallel is not supported without Transformer Engine", hint="leave it out")
+        tensor = getattr(args, "tensor_model_parallel_size", None) or 1
+        if world_size % tensor:
+            raise VimeError(
+                f"--tensor-model-parallel-size {tensor} does not divide the {world_size} trainer ranks",
+                hint=f"use one of {[n for n in range(1, world_size + 1) if world_size % n == 0]}",
+            )
+        return cls(world_size, tensor)
+
+
+def init_process_groups(layout: Layout, rank: int, device: torch.device, timeout_minutes: float = 10) -> None:
+    """Join the world at MASTER_ADDR:MASTER_PORT (gloo on a CPU, NCCL plus gloo on a GPU) and cut it into Megatron's groups."""
+    from megatron.core import parallel_state
+
+    if not dist.is_initialized():
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+        if missing and layout.world_size > 1:
+            raise VimeError(f"{' and '.join(missing)} not set, so trainer ranks cannot find each other")
+        backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+        timeout = datetime.timedelta(minutes=timeout_minutes)
+        if missing:
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+        else:
+            dist.init_process_group(backend, rank=rank, world_size=layout.world_size, timeout=timeout)
+    if not parallel_state.model_parallel_is_initialized():
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=layout.tensor, create_gloo_process_groups=device.type != "cpu"
+        )
+
+
+def destroy_process_groups() -> None:
+    """Leave every group. The process can join another world afterwards."""
+    from megatron.core import parallel_state
+
+    if parallel_state.model_parallel_is_initialized():
+        parallel_state.destroy_model_parallel()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def tensor_group() -> dist.ProcessGroup:
+    from megatron.core import parallel_state
+
+    return parallel_state.get_tensor_model_parallel_group()
+
+
+def data_group() -> dist.ProcessGroup:
+    from megatron.core import parallel_state
+
+    return parallel_state.get_data_parallel_group()
+
+
+def everyone_agrees(good: bool, device: torch.device) -> bool:
+    """True when `good` holds on every rank. A collective: each rank must call it."""
+    if dist.get_world_size() == 1:
+        return good
+    flag = torch.tensor([1.0 if good else 0.0], device=device)
+    dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+    return bool(flag.item())
+
+
+def sum_over_data(values: torch.Tensor) -> torch.Tensor:
+    """Sum `values` over data-parallel ranks, in place. A collective."""
+    if data_group().size() > 1:
+        dist.all_reduce(values, group=data_group())
+    return values
