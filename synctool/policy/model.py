@@ -14,7 +14,16 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from synctool.policy.globs import Glob, first_match
@@ -52,6 +61,14 @@ def _check_template(pattern: re.Pattern[str], template: str) -> None:
                 f"'to' names the group {wanted}, which the regex does not have",
                 "count the parentheses of the regex, or name the group with (?P<name>...)",
             )
+
+
+def _check_regex(pattern: str) -> str:
+    _compile(pattern)
+    return pattern
+
+
+Regex = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_regex)]
 
 
 class Rule(BaseModel):
@@ -129,7 +146,7 @@ class Term(Scoped):
     """One literal text or one regex."""
 
     from_: Text | None = Field(default=None, alias="from", description="A literal text.")
-    regex: Text | None = Field(default=None, description="A Python regex, in multi-line mode.")
+    regex: Regex | None = Field(default=None, description="A Python regex, in multi-line mode.")
     to: str = Field(description="The replacement; for a regex it may name groups, as \\1 or \\g<name>.")
     word: bool = Field(
         default=False, description="For a literal: only where no letter, digit or underscore touches it."
@@ -187,7 +204,7 @@ class Protect(Scoped):
     """Text that is never translated and never counted as residue."""
 
     name: Text = Field(description="What is protected, in a few words.")
-    regex: Text | None = Field(
+    regex: Regex | None = Field(
         default=None, description="A Python regex, in multi-line mode; all that it matches is protected."
     )
     text: Text | None = Field(default=None, description="A literal text.")
@@ -196,8 +213,6 @@ class Protect(Scoped):
     def _check(self) -> Protect:
         if (self.text is None) == (self.regex is None):
             raise _wrong("a protected span needs either 'text' or 'regex'", "keep one of the two")
-        if self.regex is not None:
-            _compile(self.regex)
         return self
 
     @cached_property
@@ -217,7 +232,7 @@ class PathRule(Rule):
         alias="from",
         description="A file, or a folder with everything below it; the rest of the path goes through the families.",
     )
-    regex: Text | None = Field(default=None, description="A Python regex for the whole path.")
+    regex: Regex | None = Field(default=None, description="A Python regex for the whole path.")
     to: str = Field(description="The downstream path; may name groups of the regex, which go through the families.")
     keep: bool = Field(
         default=False, description="Whether the rest of the path, or the groups, stay as upstream wrote them."
@@ -325,16 +340,9 @@ class Translate(Rule):
         default="keep",
         description="How a flag with 'report' is spelled: as upstream wrote it, or through the families.",
     )
-    residue: tuple[Text, ...] = Field(
+    residue: tuple[Regex, ...] = Field(
         default=(), description="Regexes of further upstream words that must not be left over."
     )
-
-    @field_validator("residue")
-    @classmethod
-    def _compiles(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in value:
-            _compile(pattern)
-        return value
 
 
 class Ownership(NamedTuple):
