@@ -49,6 +49,12 @@ def tree_diff(repo: Repo, old: str, new: str, *, renames: int | None = None) -> 
     return list(_parse_raw(finished.stdout.split(b"\0")[:-1]))
 
 
+def pairs_input(repo: Repo, pairs: Iterable[tuple[str, str]]) -> bytes:
+    """Standard input that makes ``diff-tree --stdin --root`` show exactly these (parent, commit) pairs. A first commit's parent is the empty tree."""
+    nothing = repo.objects.hash("tree", b"")
+    return "".join(f"{commit}\n" if parent == nothing else f"{commit} {parent}\n" for parent, commit in pairs).encode()
+
+
 def commit_diffs(
     repo: Repo, pairs: Iterable[tuple[str, str]], *, renames: int | None = None
 ) -> dict[tuple[str, str], list[PathChange]]:
@@ -57,12 +63,11 @@ def commit_diffs(
     if not wanted:
         return {}
     detect = [f"-M{renames}%"] if renames else ["--no-renames"]
-    # "commit parent" lines make diff-tree show exactly that pair; the commit id precedes each answer.
-    # -m with an explicit parent shows merges against it; --always keeps empty ones in step.
-    lines = "".join(f"{commit} {parent}\n" for parent, commit in wanted).encode()
+    # The commit id precedes each answer. -m with an explicit parent shows merges against it; --always keeps empty ones in step.
     finished = repo.run(
         "diff-tree",
         "--stdin",
+        "--root",
         "-r",
         "-m",
         "-z",
@@ -71,7 +76,7 @@ def commit_diffs(
         "--no-abbrev",
         "--always",
         *detect,
-        stdin=lines,
+        stdin=pairs_input(repo, wanted),
     )
     result: dict[tuple[str, str], list[PathChange]] = {pair: [] for pair in wanted}
     order = iter(wanted)
