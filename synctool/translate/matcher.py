@@ -14,6 +14,7 @@ from typing import NamedTuple
 import ahocorasick
 
 from synctool.policy.model import Rule
+from synctool.translate.needle import needle
 
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 NOTHING: frozenset[str] = frozenset()
@@ -106,13 +107,14 @@ class Matcher:
 
     def find(self, text: str, protected: Sequence[Span] = ()) -> Iterator[Replacement]:
         """Replacements in order, none of which touches a protected span. ``protected`` is sorted and does not overlap."""
+        patterns = [pattern for pattern in self._patterns if needle(pattern.regex) in text]
         start = 0
         for span_start, span_end in protected:
             if span_start > start:
-                yield from self._find(text, start, span_start)
+                yield from self._find(text, start, span_start, patterns)
             start = max(start, span_end)
         if start < len(text):
-            yield from self._find(text, start, len(text))
+            yield from self._find(text, start, len(text), patterns)
 
     def replace(self, text: str, protected: Sequence[Span] = ()) -> str:
         """The text with everything replaced; the same object when nothing is."""
@@ -126,15 +128,15 @@ class Matcher:
         pieces.append(text[position:])
         return "".join(pieces)
 
-    def _find(self, text: str, start: int, end: int) -> Iterator[Replacement]:
+    def _find(self, text: str, start: int, end: int, patterns: list[Pattern]) -> Iterator[Replacement]:
         literals = self._literals(text, start, end)
         literal = next(literals, None)
-        matches = [pattern.regex.search(text, start, end) for pattern in self._patterns]
+        matches = [pattern.regex.search(text, start, end) for pattern in patterns]
         while True:
             chosen, number = literal, -1
             for position, match in enumerate(matches):
                 if match is not None:
-                    pattern = self._patterns[position]
+                    pattern = patterns[position]
                     found = Candidate(match.start(), -match.end(), pattern.rank, pattern.rule)
                     if chosen is None or found[:3] < chosen[:3]:
                         chosen, number = found, position
@@ -146,14 +148,14 @@ class Matcher:
             else:
                 match = matches[number]
                 assert match is not None
-                yield Replacement(chosen.start, cursor, match.expand(self._patterns[number].template), chosen.rule)
+                yield Replacement(chosen.start, cursor, match.expand(patterns[number].template), chosen.rule)
             if literal is not None and literal.start < cursor:
                 if number >= 0:  # part of it was used up; look again behind what was used
                     literals = self._literals(text, cursor, end)
                 literal = next(literals, None)
             for position, match in enumerate(matches):
                 if match is not None and match.start() < cursor:
-                    matches[position] = self._patterns[position].regex.search(text, cursor, end)
+                    matches[position] = patterns[position].regex.search(text, cursor, end)
 
     def _literals(self, text: str, start: int, end: int) -> Iterator[Candidate]:
         """Fitting literals from ``start`` on, leftmost-longest, without overlap."""

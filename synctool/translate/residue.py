@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from synctool.policy.model import Policy, Rule
+import ahocorasick
+
+from synctool.policy.model import Family, Flag, Policy, Rule
 from synctool.translate.families import family_forms, flag_forms
 from synctool.translate.matcher import Span
+from synctool.translate.needle import needle
 
 
 class Residue(NamedTuple):
@@ -25,35 +28,59 @@ class ResidueScanner:
     """Looks for the spellings of all families in any letter case, flags without a target, and the regexes of ``translate.residue``."""
 
     def __init__(self, policy: Policy) -> None:
-        self._searches: list[tuple[re.Pattern[str], Rule]] = []
-        for flag in policy.flags:
-            if flag.to is None:
-                forms = "|".join(sorted(map(re.escape, flag_forms(flag)), key=len, reverse=True))
-                self._searches.append((re.compile(rf"(?<![A-Za-z0-9])(?:{forms})(?![\w-])"), flag))
-        for family in policy.families:
-            words = {
-                word.lower() for word, target in family_forms(family).items() if word.lower() not in target.lower()
-            }
-            if words:
-                forms = "|".join(sorted(map(re.escape, words), key=lambda word: (-len(word), word)))
-                self._searches.append((re.compile(forms, re.IGNORECASE), family))
-        for pattern in policy.translate.residue:
-            self._searches.append((re.compile(pattern, re.MULTILINE), policy.translate))
+        self._words = ahocorasick.Automaton()
+        for rule in (*policy.flags, *policy.families):
+            for word in _upstream_words(rule):
+                if word not in self._words:
+                    self._words.add_word(word, (len(word), rule))
+        if len(self._words):
+            self._words.make_automaton()
+        self._regexes = [re.compile(pattern, re.MULTILINE) for pattern in policy.translate.residue]
+        self._settings = policy.translate
 
     def scan(self, text: str, protected: Sequence[Span]) -> list[Residue]:
-        """The leftovers of a translated text, in order. Where several rules name one place, the first of the order above is told."""
+        """The leftovers of a translated text, in order, without overlap: the leftmost and of those the longest."""
+        hits = [
+            (match.start(), match.end(), self._settings)
+            for regex in self._regexes
+            if needle(regex) in text
+            for match in regex.finditer(text)
+        ]
+        hits += self._word_hits(text)
         starts = [span[0] for span in protected]
-        taken: dict[int, tuple[int, Rule]] = {}
-        for pattern, rule in self._searches:
-            for match in pattern.finditer(text):
-                number = bisect.bisect_right(starts, match.start()) - 1
-                if number >= 0 and match.start() < protected[number][1]:
-                    continue
-                if not any(start <= match.start() < end for start, (end, _) in taken.items()):
-                    taken[match.start()] = match.end(), rule
-        found = []
-        for start, (end, rule) in sorted(taken.items()):
-            line = text.count("\n", 0, start) + 1
-            column = start - (text.rfind("\n", 0, start) + 1) + 1
-            found.append(Residue(line, column, text[start:end], rule))
+        found: list[Residue] = []
+        free = line = line_start = 0
+        for start, end, rule in sorted(hits, key=lambda hit: (hit[0], -hit[1])):
+            number = bisect.bisect_right(starts, start) - 1
+            if start < free or (number >= 0 and start < protected[number][1]):
+                continue
+            free = end
+            line += text.count("\n", line_start, start)
+            line_start = text.rfind("\n", 0, start) + 1
+            found.append(Residue(line + 1, start - line_start + 1, text[start:end], rule))
         return found
+
+    def _word_hits(self, text: str) -> Iterator[tuple[int, int, Rule]]:
+        if not len(self._words):
+            return
+        folded = text.lower()
+        if len(folded) != len(text):  # a few letters grow when lowered, and places would shift
+            folded = "".join(lower if len(lower := letter.lower()) == 1 else letter for letter in text)
+        for last, (length, rule) in self._words.iter(folded):
+            start, end = last + 1 - length, last + 1
+            if not isinstance(rule, Flag) or _stands_alone(text, start, end):
+                yield start, end, rule
+
+
+def _upstream_words(rule: Flag | Family) -> set[str]:
+    """Lower-cased spellings that must not be left: all of a family's, and those of a flag without a target."""
+    if isinstance(rule, Flag):
+        return set() if rule.to is not None else set(flag_forms(rule))
+    return {word.lower() for word, target in family_forms(rule).items() if word.lower() not in target.lower()}
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether a flag or attribute is not a part of a longer one."""
+    return not (start and text[start - 1].isalnum()) and not (
+        end < len(text) and (text[end].isalnum() or text[end] in "_-")
+    )

@@ -9,6 +9,7 @@ from functools import lru_cache
 from synctool.policy.globs import first_match
 from synctool.policy.model import PathRule, Policy, Protect, Scoped
 from synctool.translate.matcher import Matcher, Replacement, Span
+from synctool.translate.needle import needle
 from synctool.translate.paths import Collision, PathMap
 from synctool.translate.residue import Residue, ResidueScanner
 from synctool.translate.vocabulary import compile_rules, word_rules
@@ -99,7 +100,7 @@ class Translator:
         found = [
             ProtectedSpan(match.start(), match.end(), rule)
             for rule in self.policy.protected
-            if id(rule) not in off
+            if id(rule) not in off and needle(rule.pattern) in text
             for match in rule.pattern.finditer(text)
             if match.end() > match.start()
         ]
