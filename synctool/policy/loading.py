@@ -50,7 +50,15 @@ def load_policy(path: Path) -> Policy:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError("the policy is not UTF-8", where=f"{path}:{line}", hint="save the file as UTF-8") from None
-    return parse_policy(text, str(path))
+    return parse_policy(text, _shown(path))
+
+
+def _shown(path: Path) -> str:
+    """The path as messages name it: from the current folder when it lies below."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
 
 
 def parse_policy(text: str, file: str = POLICY_FILE) -> Policy:

@@ -280,7 +280,8 @@ class Owner(Rule):
     reason: Reason = Field(description="Why, for whoever asks later.")
 
     def describe(self) -> str:
-        return f"owner {self.owner.value} {', '.join(self.paths)}"
+        more = f" and {len(self.paths) - 2} more" if len(self.paths) > 2 else ""
+        return f"owner {self.owner.value} {', '.join(self.paths[:2])}{more}"
 
 
 class Exclude(Rule):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from synctool.policy.model import PathRule, Policy
-from synctool.translate.matcher import Matcher
+from synctool.translate.matcher import Matcher, Replacement
 from synctool.translate.vocabulary import path_matcher
 
 
@@ -36,6 +36,10 @@ class PathMap:
     def words(self, text: str) -> str:
         """The vocabulary alone, applied to a piece of a path or to the target of a symbolic link."""
         return self._words.replace(text)
+
+    def trace(self, path: str) -> list[Replacement]:
+        """What the vocabulary would replace in a path."""
+        return list(self._words.find(path))
 
     def map(self, path: str) -> tuple[str, PathRule | None]:
         """The downstream path and the rule that decided (None: the vocabulary)."""

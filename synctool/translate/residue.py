@@ -13,6 +13,7 @@ from synctool.policy.model import Family, Flag, Policy, Rule
 from synctool.translate.families import family_forms, flag_forms
 from synctool.translate.matcher import Span
 from synctool.translate.needle import needle
+from synctool.translate.vocabulary import compile_rules
 
 
 class Residue(NamedTuple):
@@ -29,8 +30,13 @@ class ResidueScanner:
 
     def __init__(self, policy: Policy) -> None:
         self._words = ahocorasick.Automaton()
+        # Where flags without a target go through the families, it is their result that must be told.
+        spelled = policy.translate.unmapped_flags == "family"
+        families = compile_rules(list(policy.families)) if spelled else None
         for rule in (*policy.flags, *policy.families):
             for word in _upstream_words(rule):
+                if isinstance(rule, Flag) and families is not None:
+                    word = families.replace(word)
                 if word not in self._words:
                     self._words.add_word(word, (len(word), rule))
         if len(self._words):
