@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from vime.sample import Sample, Status
+
 VOCAB = 97  # odd on purpose: tensor parallelism must pad it
 
 
@@ -107,7 +109,7 @@ def make_args(checkpoint: Path, **over: Any) -> SimpleNamespace:
     return SimpleNamespace(**(values | over))
 
 
-def make_samples(groups: int, siblings: int = 2, *, seed: int = 0, longest: int = 12, first: int = 0) -> list[Any]:
+def make_samples(groups: int, siblings: int = 2, *, seed: int = 0, longest: int = 12, first: int = 0) -> list[Sample]:
     """`groups` prompts with `siblings` answers each: random ids, rewards and engine log-probabilities."""
     rng = random.Random(seed)
     samples = []
@@ -117,7 +119,7 @@ def make_samples(groups: int, siblings: int = 2, *, seed: int = 0, longest: int 
             response = [rng.randrange(3, VOCAB) for _ in range(rng.randint(1, longest))]
             index = first + len(samples)
             samples.append(
-                SimpleNamespace(
+                Sample(
                     index=index,
                     group_index=group,
                     rollout_id=index,
@@ -126,10 +128,7 @@ def make_samples(groups: int, siblings: int = 2, *, seed: int = 0, longest: int 
                     loss_mask=[int(rng.random() < 0.9) for _ in response],
                     rollout_log_probs=[-rng.random() * 3 for _ in response],
                     reward=rng.random(),
-                    remove_sample=False,
-                    status="completed",
-                    metadata={},
-                    weight_versions=[],
+                    status=Status.COMPLETED,
                 )
             )
     return samples

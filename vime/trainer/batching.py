@@ -1,0 +1,252 @@
+"""Samples -> columns -> the part of one data-parallel rank -> packed micro-batches.
+
+Columns are a plain dict of lists, one entry a sample, because user hooks read and write it. Nothing here knows a
+process group; `schedule` decides where samples go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from vime.errors import VimeError
+from vime.sample import Sample, Status
+from vime.trainer import schedule
+from vime.trainer.advantages import group_normalized_rewards
+from vime.trainer.attention import PackedSequences, Rotary, pack
+from vime.trainer.reduce import rollout_mask_sums, token_weights
+
+log = logging.getLogger(__name__)
+
+TrainData = dict[str, list[Any]]
+
+# Per-token columns that travel only when every sample has them.
+_OPTIONAL = ("rollout_log_probs", "teacher_log_probs")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step on one rank: micro-batches of sample positions, and the two counts over all ranks."""
+
+    micro_batches: list[list[int]]
+    rollouts: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class RankBatch:
+    """What one data-parallel rank trains in a rollout: the columns of its samples only, and its steps."""
+
+    data: TrainData
+    steps: list[Step]
+    dropped: list[int] = field(default_factory=list)
+
+
+def samples_to_train_data(args: Any, samples: Sequence[Sample], scoring_only: bool = False) -> TrainData:
+    """Columns of `samples`, checked: every per-token field as long as the response, at least one prompt token.
+
+    Rewards are normalised by group for the group-relative estimators unless the flags say not to; with `scoring_only`
+    they are not looked at.
+    Raises VimeError naming the sample.
+    """
+    if not samples:
+        raise VimeError("a rollout without samples cannot be trained")
+    indices = [i if s.index is None else s.index for i, s in enumerate(samples)]
+    data: TrainData = {
+        "tokens": [list(s.tokens) for s in samples],
+        "response_lengths": [s.response_length for s in samples],
+        "total_lengths": [len(s.tokens) for s in samples],
+        "sample_indices": indices,
+        "group_index": [s.group_index for s in samples],
+        "rollout_ids": [i if s.rollout_id is None else s.rollout_id for i, s in zip(indices, samples, strict=True)],
+        "truncated": [int(s.status is Status.TRUNCATED) for s in samples],
+        "source_names": [_source(s) for s in samples],
+        "loss_masks": [s.trained_mask for s in samples],
+    }
+    for column in _OPTIONAL:
+        values = [getattr(s, column, None) for s in samples]
+        if all(v is not None for v in values):
+            data[column] = values
+    _check_lengths(data)
+    data["rollout_mask_sums"] = rollout_mask_sums(data["loss_masks"], data["rollout_ids"])
+    if args.loss_type != "sft_loss" and not scoring_only:
+        data["raw_reward"] = [s.get_reward_value(args) for s in samples]
+        data["rewards"] = _normalized(args, data)
+    return data
+
+
+def _source(sample: Sample) -> str:
+    return getattr(sample, "source", None) or sample.metadata.get("source_name") or "unknown"
+
+
+def _normalized(args: Any, data: TrainData) -> list[float]:
+    if args.advantage_estimator not in ("grpo", "gspo", "cispo") or getattr(
+        args, "disable_rewards_normalization", False
+    ):
+        return list(data["raw_reward"])
+    try:
+        return group_normalized_rewards(
+            data["raw_reward"],
+            data["group_index"],
+            data["rollout_ids"],
+            divide_by_std=not getattr(args, "disable_grpo_std_normalization", False),
+            group_size=args.n_samples_per_prompt,
+        )
+    except ValueError as error:
+        raise VimeError(str(error), hint="set group_index on every sample that the rollout returns") from error
+
+
+def _check_lengths(data: TrainData) -> None:
+    for i, (total, response) in enumerate(zip(data["total_lengths"], data["response_lengths"], strict=True)):
+        name = f"sample {data['sample_indices'][i]}"
+        if not 0 <= response < total:
+            raise VimeError(
+                f"{name} has {response} response tokens of {total}",
+                hint="a sample needs at least one prompt token before its response",
+            )
+        for column in ("loss_masks", *_OPTIONAL):
+            if column in data and len(data[column][i]) != response:
+                raise VimeError(f"{name}: {column} has {len(data[column][i])} entries for {response} response tokens")
+
+
+def split_over_ranks(args: Any, data: TrainData, ranks: int, hidden: int) -> list[RankBatch]:
+    """Schedule `data` and cut it into one RankBatch a data-parallel rank. `hidden` is the model's width, for FLOPs.
+
+    Rollouts that do not fill a step are dropped and logged. Raises VimeError when there is not one whole step.
+    """
+    dynamic = getattr(args, "use_dynamic_batch_size", False)
+    plan = schedule.make_plan(
+        data["total_lengths"],
+        data["rollout_ids"],
+        rollouts_per_step=args.global_batch_size,
+        ranks=ranks,
+        micro_batch_size=args.micro_batch_size,
+        max_tokens=args.max_tokens_per_gpu if dynamic else None,
+        balance=getattr(args, "balance_data", False),
+        by_flops=getattr(args, "balance_by_flops", False),
+        cost=schedule.forward_cost(hidden),
+    )
+    rollouts = len(set(data["rollout_ids"]))
+    if not plan.steps:
+        raise VimeError(
+            f"the rollout has {rollouts} trajectories, fewer than --global-batch-size {args.global_batch_size}",
+            hint="lower --global-batch-size or raise --rollout-batch-size",
+        )
+    if plan.dropped:
+        log.warning(
+            "%d of %d samples do not fill a step of %d trajectories and are not trained: indices %s",
+            len(plan.dropped),
+            len(data["tokens"]),
+            args.global_batch_size,
+            [data["sample_indices"][i] for i in plan.dropped[:8]],
+        )
+    kept = [sum(mask) for mask in data["loss_masks"]]
+    batches = []
+    for rank in range(ranks):
+        mine = sorted(i for step in plan.steps for micro in step[rank] for i in micro)
+        local = {i: k for k, i in enumerate(mine)}
+        steps = [
+            Step(
+                micro_batches=[[local[i] for i in micro] for micro in step[rank]],
+                rollouts=args.global_batch_size,
+                tokens=sum(kept[i] for of_rank in step for micro in of_rank for i in micro),
+            )
+            for step in plan.steps
+        ]
+        columns = {name: [column[i] for i in mine] for name, column in data.items()}
+        batches.append(RankBatch(columns, steps, plan.dropped))
+    return batches
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Samples packed into one row. `rows`/`targets` [response tokens] find each response token's logits and its id;
+    `masks` and `weights` fp32 [response tokens]; `samples` are positions in the rank's columns."""
+
+    samples: list[int]
+    tokens: torch.Tensor
+    packed: PackedSequences
+    rows: torch.Tensor
+    targets: torch.Tensor
+    lengths: list[int]
+    masks: torch.Tensor
+    weights: torch.Tensor
+    columns: dict[str, torch.Tensor]
+
+    def sample_at(self, token: int) -> int:
+        """Position, in the rank's columns, of the sample that holds flat response token `token`."""
+        for sample, length in zip(self.samples, self.lengths, strict=True):
+            if token < length:
+                return sample
+            token -= length
+        raise IndexError(token)
+
+
+def pack_micro_batch(
+    data: TrainData,
+    samples: list[int],
+    *,
+    rotary: Rotary,
+    dtype: torch.dtype,
+    device: torch.device,
+    columns: Sequence[str] = (),
+    step: Step | None = None,
+    per_token: bool = False,
+) -> MicroBatch:
+    """Pack `samples` (not empty) of `data`. `columns` names per-token float columns to lay out flat, fp32.
+
+    Without a `step` the weights are the bare masks.
+    """
+    totals = torch.tensor([data["total_lengths"][i] for i in samples])
+    lengths = [data["response_lengths"][i] for i in samples]
+    responses = torch.tensor(lengths)
+    tokens = torch.tensor([t for i in samples for t in data["tokens"][i]], dtype=torch.int64)
+    starts = totals.cumsum(0) - responses
+    flat = torch.arange(int(responses.sum())) - (responses.cumsum(0) - responses).repeat_interleave(responses)
+    targets = starts.repeat_interleave(responses) + flat
+    masks = torch.tensor([m for i in samples for m in data["loss_masks"][i]], dtype=torch.float32)
+    weights = masks
+    if step is not None:
+        sums = [data["rollout_mask_sums"][i] for i in samples]
+        weights = token_weights(masks, lengths, sums, step.rollouts, step.tokens, per_token)
+    return MicroBatch(
+        samples=samples,
+        tokens=tokens.to(device),
+        packed=pack(totals.tolist(), rotary, dtype, device),
+        rows=(targets - 1).to(device),
+        targets=tokens[targets].to(device),
+        lengths=lengths,
+        masks=masks.to(device),
+        weights=weights.to(device),
+        columns={name: flatten(data[name], samples).to(device) for name in columns},
+    )
+
+
+def empty_micro_batch(device: torch.device, columns: Sequence[str]) -> MicroBatch:
+    """A micro-batch without samples, for a rank that has none in a step: every share of it is zero."""
+    nothing = torch.zeros(0, device=device)
+    ids = torch.zeros(0, dtype=torch.int64, device=device)
+    packed = PackedSequences(ids, 0, ids, nothing, nothing)
+    return MicroBatch([], ids, packed, ids, ids, [], nothing, nothing, dict.fromkeys(columns, nothing))
+
+
+def flatten(column: Sequence[Any], samples: Sequence[int]) -> torch.Tensor:
+    """Per-token values of `samples`, lists or tensors, as one fp32 tensor."""
+    chosen = [column[i] for i in samples]
+    if all(isinstance(c, torch.Tensor) for c in chosen):
+        return torch.cat(chosen).float()
+    return torch.tensor([float(x) for c in chosen for x in c], dtype=torch.float32)
+
+
+def scoring_batches(args: Any, lengths: Sequence[int], fallback: list[list[int]]) -> list[list[int]]:
+    """Micro-batches for forward passes without gradients: larger where `--log-probs-max-tokens-per-gpu` allows it."""
+    limit = getattr(args, "log_probs_max_tokens_per_gpu", None)
+    if limit is None:
+        return [micro for micro in fallback if micro]
+    return schedule.pack_by_tokens(range(len(lengths)), [float(n) for n in lengths], limit)
+
+

@@ -1,0 +1,124 @@
+"""Megatron's optimizer, gradient buffers and learning-rate schedule, built from flags."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import torch
+
+import vime.trainer.parallel  # noqa: F401  quiets Megatron's import
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.optimizer import (
+    MegatronOptimizer,
+    OptimizerConfig,
+    get_megatron_optimizer,
+    get_standard_config_overrides,
+)
+from megatron.core.optimizer import optimizer as megatron_optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from vime.trainer import cpu
+from vime.trainer.model import PolicyModel, training_dtype
+
+
+def wrap_model(model: PolicyModel, args: Any) -> DistributedDataParallel:
+    """Give `model` Megatron's gradient buffers. Gradients are summed over data-parallel ranks, in fp32."""
+    config = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        use_distributed_optimizer=bool(getattr(args, "use_distributed_optimizer", False)),
+        # Ranks may have empty micro-batches, whose gradients never become ready: reduce once, after the last one.
+        overlap_grad_reduce=False,
+    )
+    return DistributedDataParallel(model.config, config, model)
+
+
+def build_optimizer(ddp: DistributedDataParallel, args: Any, device: torch.device) -> MegatronOptimizer:
+    """Megatron's AdamW over the buffers of `ddp`, sharded over data-parallel ranks with --use-distributed-optimizer."""
+    dtype = training_dtype(args)
+    config = OptimizerConfig(
+        optimizer="adam",
+        lr=args.lr,
+        min_lr=getattr(args, "min_lr", None) or 0.0,
+        weight_decay=args.weight_decay,
+        adam_beta1=args.adam_beta1,
+        adam_beta2=args.adam_beta2,
+        adam_eps=args.adam_eps,
+        clip_grad=args.clip_grad,
+        bf16=dtype == torch.bfloat16,
+        params_dtype=dtype,
+        use_distributed_optimizer=bool(getattr(args, "use_distributed_optimizer", False)),
+    )
+    with cpu.cuda_type_names() if device.type == "cpu" else contextlib.nullcontext():
+        optimizer = get_megatron_optimizer(
+            config,
+            [ddp],
+            config_overrides=get_standard_config_overrides(config),  # norms and biases do not decay
+            use_gloo_process_groups=device.type != "cpu",
+        )
+    for inner in inner_optimizers(optimizer):
+        if isinstance(inner, torch.optim.AdamW):  # one pass over memory instead of a dozen
+            for group in inner.param_groups:
+                group["fused"], group["foreach"] = True, False
+    return optimizer
+
+
+def finalize_gradients(ddp: DistributedDataParallel) -> None:
+    """Sum gradients over data-parallel ranks, and over tensor ranks for what each computed in part; a collective."""
+    finalize_model_grads([ddp])
+
+
+def sub_optimizers(optimizer: MegatronOptimizer) -> list[MegatronOptimizer]:
+    """The optimizers that a chained one steps (dense, expert, ...), or the one given."""
+    return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+def inner_optimizers(optimizer: MegatronOptimizer) -> list[torch.optim.Optimizer]:
+    """The torch optimizers underneath, over this rank's main parameters."""
+    return [sub.optimizer for sub in sub_optimizers(optimizer) if sub.optimizer is not None]
+
+
+@torch.no_grad()
+def clip_and_step(optimizer: MegatronOptimizer, max_norm: float) -> float:
+    """Clip by the global norm and step. Returns the norm before clipping; when it is not finite nothing is changed."""
+    optimizer.prepare_grads()
+    norm = float(optimizer.get_grad_norm())
+    if not math.isfinite(norm):
+        return norm
+    if max_norm > 0:
+        for sub in sub_optimizers(optimizer):
+            megatron_optimizer.clip_grad_by_total_norm_fp32(sub.get_parameters(), max_norm, norm)
+    optimizer.step_with_ready_grads()
+    return norm
+
+
+def build_scheduler(optimizer: MegatronOptimizer, args: Any, steps_per_rollout: int) -> OptimizerParamScheduler:
+    """Warm-up and decay in rollouts (`--lr-warmup-iters`, `--lr-decay-iters`, default `--num-rollout`), moved at each
+    optimizer step.
+
+    The caller advances it *before* a step: step k of n trains at k / n of the warm-up, and the last one is still above
+    the final rate, so that no step is spent at a rate of zero.
+    """
+    warmup = getattr(args, "lr_warmup_iters", 0) or 0
+    rollouts = getattr(args, "lr_decay_iters", None) or getattr(args, "num_rollout", None) or 1
+    decay_steps = max(rollouts, warmup + 1) * steps_per_rollout + 1
+    anneal = getattr(args, "lr_wsd_decay_iters", None)
+    return OptimizerParamScheduler(
+        optimizer,
+        init_lr=getattr(args, "lr_warmup_init", 0.0) or 0.0,
+        max_lr=args.lr,
+        min_lr=getattr(args, "min_lr", None) or 0.0,
+        lr_warmup_steps=warmup * steps_per_rollout,
+        lr_decay_steps=decay_steps,
+        lr_decay_style=getattr(args, "lr_decay_style", None) or "constant",
+        start_wd=args.weight_decay,
+        end_wd=args.weight_decay,
+        wd_incr_steps=decay_steps,
+        wd_incr_style="constant",
+        wsd_decay_steps=anneal and anneal * steps_per_rollout,
+        lr_wsd_decay_style=getattr(args, "lr_wsd_decay_style", None),
+    )

@@ -1,0 +1,459 @@
+"""One rank of the trainer: joins the pure parts of this package to Megatron's model, buffers and optimizer.
+
+A Ray actor wraps it in a run; nothing here knows Ray, so tests drive it directly. Methods marked "collective" must be
+called on every rank with the same arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from vime.convert import hf
+from vime.convert.config import check_args, model_shape, read_hf_config
+from vime.errors import VimeError
+from vime.sample import Sample
+from vime.trainer import batching, checkpoint, cpu, objective, optimizer, parallel, parity
+from vime.trainer.advantages import broadcast_to_tokens, moments, whiten
+from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
+from vime.trainer.model import Scoring, build_model
+from vime.trainer.parity import LayerReport, ParityReport
+from vime.trainer.weights import NamedWeights
+
+log = logging.getLogger(__name__)
+
+REFERENCE = "ref"
+
+
+class Trainer:
+    """Trains the policy of one rank. `init` first; then `train`, `iter_hf_weights` and `save` once a rollout."""
+
+    def __init__(self, args: Any, *, rank: int = 0, world_size: int = 1, device: torch.device | str = "cpu") -> None:
+        self.args = args
+        self.device = torch.device(device)
+        self.layout = parallel.Layout.from_args(args, world_size)
+        self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
+        sharded = bool(getattr(args, "use_distributed_optimizer", False))
+        self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, sharded)
+        self.restored: Any = None
+        self.steps_done = 0
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    def init(self) -> int:
+        """Build everything and load weights; collective. Returns the rollout id to start at.
+
+        Weights come from the newest complete checkpoint of `--load` if there is one, else from `--hf-checkpoint`.
+        `restored` then holds the blob given to `save` (the data cursor), or None for a fresh start.
+        """
+        objective.check_flags(self.args)
+        if self.device.type == "cpu":
+            cpu.apply()
+        else:
+            torch.cuda.set_device(self.device)
+        parallel.init_process_groups(
+            self.layout, self.place.rank, self.device, getattr(self.args, "distributed_timeout_minutes", 10)
+        )
+        self._seed()
+        self.hf_config = read_hf_config(self.args.hf_checkpoint)
+        self.shape = model_shape(self.hf_config, where=str(self.args.hf_checkpoint))
+        check_args(self.args, self.shape, where=str(self.args.hf_checkpoint))
+        self.model = build_model(self.shape, self.hf_config, self.args, self.device, self.layout.tensor)
+        self.dtype = self.model.config.params_dtype
+        self.weights = NamedWeights(self.model)
+        if objective.uses_reference(self.args):
+            self._load_reference()
+        resume = self._find_checkpoint()
+        if resume is None:
+            self._load_hf(self.args.hf_checkpoint)
+        else:
+            self._load_model(checkpoint.load(self.args.load, resume, self.place, self.shards, self.device))
+        # The optimizer copies the weights it starts from, so it is built after they are loaded.
+        self.ddp = optimizer.wrap_model(self.model, self.args)
+        self.optimizer = optimizer.build_optimizer(self.ddp, self.args, self.device)
+        self.scheduler = optimizer.build_scheduler(self.optimizer, self.args, self.steps_per_rollout)
+        start = 0 if resume is None else self._restore(resume) + 1
+        asked = getattr(self.args, "start_rollout_id", None)
+        return start if asked is None else asked
+
+    @property
+    def steps_per_rollout(self) -> int:
+        """Optimizer steps that a full rollout makes."""
+        rollouts = self.args.rollout_batch_size * self.args.n_samples_per_prompt
+        return max(rollouts // self.args.global_batch_size, 1)
+
+    def _seed(self) -> None:
+        if self.device.type == "cpu":
+            cpu.seed_rng(self.args.seed, self.place.tensor_rank)
+        else:
+            from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
+
+            torch.manual_seed(self.args.seed)
+            model_parallel_cuda_manual_seed(self.args.seed)
+
+    def _load_hf(self, directory: str | Path) -> None:
+        hf.load_hf(self.model, directory, self.shape, self.place.tensor_rank, self.layout.tensor)
+
+    def _load_reference(self) -> None:
+        source = getattr(self.args, "ref_load", None)
+        if not source:
+            raise VimeError("a KL penalty needs a reference policy", hint="give --ref-load")
+        if (Path(source) / checkpoint.MARKER).exists():
+            step = self._agree(lambda: checkpoint.find(source, self.shards, getattr(self.args, "ref_ckpt_step", None)))
+            if step is None:
+                raise VimeError("no complete checkpoint", where=f"--ref-load {source}")
+            self._load_model(checkpoint.load(source, step, self.place, self.shards, self.device))
+        else:
+            self._load_hf(source)
+        self.weights.keep(REFERENCE)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def _find_checkpoint(self) -> int | None:
+        root = getattr(self.args, "load", None)
+        if not root:
+            return None
+        found = self._agree(lambda: checkpoint.find(root, self.shards, getattr(self.args, "ckpt_step", None)))
+        if self.place.rank == 0:
+            if found is None:
+                log.warning("no complete checkpoint in %s: starting at rollout 0 from %s", root, self.args.hf_checkpoint)
+            else:
+                log.info("resuming after rollout %d from %s", found, root)
+        return found
+
+    def _agree(self, decide: Callable[[], Any]) -> Any:
+        """Rank 0 decides, all get the answer, or the error."""
+        outcome: list[Any] = [None, None]
+        if self.place.rank == 0:
+            try:
+                outcome[0] = decide()
+            except VimeError as error:
+                outcome[1] = error
+        if self.layout.world_size > 1:
+            dist.broadcast_object_list(outcome, src=0)
+        if outcome[1] is not None:
+            raise outcome[1]
+        return outcome[0]
+
+    @torch.no_grad()
+    def _load_model(self, parts: dict[str, Any]) -> None:
+        parameters = dict(self.model.named_parameters())
+        for name, value in parts["model"].items():
+            parameters[name].copy_(value)
+        self._loaded = parts
+
+    @torch.no_grad()
+    def _restore(self, iteration: int) -> int:
+        parts, self._loaded = self._loaded, {}
+        for inner, saved in zip(optimizer.inner_optimizers(self.optimizer), parts["optimizer"], strict=True):
+            inner.load_state_dict(saved["torch"])
+            for parameter, value in zip(_main_parameters(inner), saved["main"], strict=False):
+                parameter.copy_(value)
+        checkpoint.set_random_states(parts["rank"])
+        self.scheduler.num_steps = parts["run"]["scheduler_steps"]
+        self.scheduler.step(0)
+        self.steps_done = parts["run"]["steps_done"]
+        self.restored = parts["run"]["blob"]
+        return iteration
+
+    def save(self, rollout_id: int, blob: Any = None) -> Path:
+        """Write a checkpoint of everything after rollout `rollout_id` to `--save`; collective.
+
+        `blob` (plain containers, numbers, strings, tensors) comes back as `restored` after a resume.
+        """
+        if not getattr(self.args, "save", None):
+            raise VimeError("nowhere to save to", hint="give --save")
+        low_precision = self.dtype != torch.float32
+        return checkpoint.save(
+            self.args.save,
+            rollout_id,
+            self.place,
+            self.shards,
+            {
+                "model": lambda: {name: p.detach() for name, p in self.model.named_parameters()},
+                "optimizer": lambda: [
+                    # In fp32 the main parameters are the model's own.
+                    {"torch": inner.state_dict(), "main": list(_main_parameters(inner)) if low_precision else []}
+                    for inner in optimizer.inner_optimizers(self.optimizer)
+                ],
+                "rank": checkpoint.random_states,
+                "run": lambda: {
+                    "rollout_id": rollout_id,
+                    "scheduler_steps": self.scheduler.num_steps,
+                    "steps_done": self.steps_done,
+                    "blob": blob,
+                },
+            },
+        )
+
+    def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+        """(Hugging Face name, whole tensor) of every weight, gathered over tensor ranks; collective, to be exhausted."""
+        return hf.iter_hf_weights(self.model, self.shape, parallel.tensor_group(), dtype)
+
+    def save_hf(self, directory: str | Path) -> None:
+        """Export to a Hugging Face directory, with the configuration and tokenizer of `--hf-checkpoint`; collective."""
+        if self.place.rank == 0:
+            hf.save_hf(self.iter_hf_weights(), directory, self.args.hf_checkpoint)
+        elif self.place.data_rank == 0:
+            for _ in self.iter_hf_weights():
+                pass
+        dist.barrier()
+
+    # -- scoring -------------------------------------------------------------------------------------------------
+
+    def train_data(self, samples: Sequence[Sample]) -> TrainData:
+        """Columns of a rollout: see `batching.samples_to_train_data`."""
+        return batching.samples_to_train_data(self.args, samples)
+
+    def split(self, data: TrainData) -> list[RankBatch]:
+        """One RankBatch a data-parallel rank; ranks of one tensor group train the same."""
+        return batching.split_over_ranks(self.args, data, self.layout.data, self.shape.hidden)
+
+    def log_probs(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
+        """Log-probability of each response token under the present weights: per sample fp32 [response_length], on the CPU.
+
+        Every data rank scores all of `samples`. Collective over tensor ranks.
+        """
+        data = batching.samples_to_train_data(self.args, samples, scoring_only=True)
+        limit = getattr(self.args, "max_tokens_per_gpu", None) or _SCORING_TOKENS
+        micro = batching.schedule.pack_by_tokens(range(len(samples)), data["total_lengths"], limit)
+        return [x.cpu() for x in self._score(data, [self._pack(data, m) for m in micro])]
+
+    @torch.no_grad()
+    def _score(self, data: TrainData, batches: Sequence[MicroBatch]) -> list[torch.Tensor]:
+        result: list[torch.Tensor] = [torch.zeros(0)] * len(data["tokens"])
+        for batch in batches:
+            values, _ = self.model(batch.tokens, batch.packed, self._scoring(batch))
+            for sample, part in zip(batch.samples, values.split(batch.lengths), strict=True):
+                result[sample] = part
+        return result
+
+    def _scoring(self, batch: MicroBatch) -> Scoring:
+        return Scoring(batch.rows, batch.targets, self.args.rollout_temperature, self.args.log_probs_chunk_size)
+
+    def _pack(self, data: TrainData, samples: list[int], step: Step | None = None) -> MicroBatch:
+        return batching.pack_micro_batch(
+            data,
+            samples,
+            rotary=self.model.rotary,
+            dtype=self.dtype,
+            device=self.device,
+            step=step,
+            per_token=self.args.calculate_per_token_loss,
+        )
+
+    # -- parity --------------------------------------------------------------------------------------------------
+
+    def parity(self, samples: Sequence[Sample]) -> ParityReport:
+        """Compare the present weights with what the engine reported for `samples` when it sampled them."""
+        return parity.compare(
+            self.log_probs(samples),
+            [s.rollout_log_probs for s in samples],
+            [s.trained_mask for s in samples],
+            [s.index if s.index is not None else i for i, s in enumerate(samples)],
+        )
+
+    @torch.no_grad()
+    def first_divergent_layer(
+        self,
+        samples: Sequence[Sample],
+        weights: Sequence[tuple[str, torch.Tensor]] | None = None,
+        tolerance: float = 1e-4,
+    ) -> LayerReport:
+        """Hidden states of every layer, trainer against a Hugging Face model of `weights`; collective over tensor ranks.
+
+        `weights` default to the exported ones, which tests model and conversion; pass what an engine holds to find the
+        layer whose weights are stale. The difference is the largest over tokens, relative to the layer's largest value.
+        """
+        exported = list(self.iter_hf_weights()) if weights is None else weights
+        data = {"tokens": [s.tokens for s in samples], "total_lengths": [len(s.tokens) for s in samples]}
+        expected = parity.hf_hidden_states(self.hf_config, exported, data["tokens"])
+        points = [self.model.embedding, *self.model.decoder.layers, self.model.decoder.final_layernorm]
+        names = [name for name, _ in expected]
+        seen: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+        packed = batching.pack(data["total_lengths"], self.model.rotary, self.dtype, self.device)
+        tokens = torch.tensor([t for row in data["tokens"] for t in row], device=self.device)
+        with parity.capture(dict(zip(names, points, strict=True)), seen):
+            self.model.hidden_states(tokens, packed)
+        differences = []
+        for name, reference in expected:
+            own = seen[name][0].reshape(reference.shape).float().cpu()
+            gap = (own - reference).abs().max() / reference.abs().max().clamp_min(1e-6)
+            differences.append((name, gap.item()))
+        return LayerReport(differences, tolerance)
+
+    # -- training ------------------------------------------------------------------------------------------------
+
+    def train(self, rollout_id: int, batch: Sequence[Sample] | RankBatch) -> dict[str, float]:
+        """Train on one rollout; collective. Returns metrics, equal on all ranks.
+
+        `batch` is a list of all samples, the same on every rank, or this data rank's RankBatch. Raises VimeError, with
+        the weights as they were before the step, when a loss or gradient is not finite (naming the samples), or before
+        any step when the engine's log-probabilities are further away than `args.parity_threshold`.
+        """
+        clock = _Clock()
+        if not isinstance(batch, RankBatch):
+            batch = self.split(self.train_data(batch))[self.place.data_rank]
+        data, steps = batch.data, batch.steps
+        packs = [[self._pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
+        flat = [micro for step in packs for micro in step]
+        clock.lap("data_preprocess")
+
+        metrics: dict[str, float] = {}
+        if self.args.loss_type == "policy_loss":
+            metrics |= self._prepare(rollout_id, data, steps, flat, clock)
+        needed = [c for c in (*objective.columns_needed(self.args), "old_log_probs") if c in data]
+        sums: dict[str, float] = {}
+        for number, (step, micro_batches) in enumerate(zip(steps, packs, strict=True)):
+            where = f"rollout {rollout_id}, step {number}"
+            for name, value in self._step(data, step, micro_batches, needed, where).items():
+                sums[name] = sums.get(name, 0.0) + value
+        metrics |= {f"train/{name}": value / len(steps) for name, value in sums.items()}
+        metrics["train/lr-pg_0"] = float(self.optimizer.param_groups[0]["lr"])
+        metrics["train/step"] = float(self.steps_done)
+        metrics["train/global_batch_size"] = float(self.args.global_batch_size)
+        clock.lap("actor_train")
+        tokens = self._sum([float(sum(data["total_lengths"]))])[0]
+        metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
+        return metrics | clock.metrics()
+
+    def _prepare(
+        self, rollout_id: int, data: TrainData, steps: list[Step], batches: list[MicroBatch], clock: _Clock
+    ) -> dict[str, float]:
+        """Fill the columns that need a forward pass over the whole rollout, and the advantages. Returns metrics."""
+        scoring = batches
+        if getattr(self.args, "log_probs_max_tokens_per_gpu", None):
+            packs = batching.scoring_batches(self.args, data["total_lengths"], [])
+            scoring = [self._pack(data, micro) for micro in packs]
+        if objective.uses_reference(self.args):
+            with self.weights.as_model(REFERENCE):
+                data["ref_log_probs"] = self._score(data, scoring)
+            clock.lap("ref_log_probs")
+        metrics: dict[str, float] = {}
+        engine = data.get("rollout_log_probs")
+        if self.args.use_rollout_logprobs:
+            if engine is None:
+                raise VimeError("--use-rollout-logprobs, but the rollout carries no log-probabilities")
+            data["old_log_probs"] = engine
+        elif len(steps) > 1 or engine is not None:
+            data["old_log_probs"] = self._score(data, scoring)
+            clock.lap("log_probs")
+            if engine is not None:
+                metrics |= self._check_parity(rollout_id, data)
+        lengths = torch.tensor(data["response_lengths"])
+        rewards = torch.tensor(data["rewards"], dtype=torch.float32)
+        advantages = broadcast_to_tokens(rewards, lengths)
+        if self.args.normalize_advantages:
+            masks = torch.tensor([m for mask in data["loss_masks"] for m in mask])
+            total = parallel.sum_over_data(moments(advantages, masks).to(self.device)).cpu()
+            advantages = whiten(advantages, masks, total)
+        data["advantages"] = list(advantages.split(data["response_lengths"]))
+        return metrics
+
+    def _check_parity(self, rollout_id: int, data: TrainData) -> dict[str, float]:
+        report = parity.compare(
+            data["old_log_probs"], data["rollout_log_probs"], data["loss_masks"], data["sample_indices"]
+        )
+        report = self._gather_reports(report)
+        threshold = getattr(self.args, "parity_threshold", None)
+        if threshold is not None:
+            parity.require(report, threshold, where=f"rollout {rollout_id}")
+        return {
+            "train/train_rollout_logprob_abs_diff": report.mean,
+            "train/train_rollout_logprob_abs_diff_max": report.max,
+        }
+
+    def _gather_reports(self, own: ParityReport) -> ParityReport:
+        if self.layout.data == 1:
+            return own
+        reports: list[Any] = [None] * self.layout.data
+        dist.all_gather_object(reports, own, group=parallel.data_group())
+        tokens = sum(r.tokens for r in reports)
+        worst = max(reports, key=lambda r: r.max)
+        return dataclasses.replace(worst, mean=sum(r.mean * r.tokens for r in reports) / max(tokens, 1), tokens=tokens)
+
+    def _step(
+        self, data: TrainData, step: Step, batches: list[MicroBatch], needed: list[str], where: str
+    ) -> dict[str, float]:
+        """Forward, backward and update over one step's micro-batches."""
+        if step.tokens == 0:
+            log.warning("%s: every token is masked, so there is nothing to learn: step skipped", where)
+            return {"skipped_steps": 1.0}
+        self.ddp.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        empty = batching.empty_micro_batch(self.device, needed)
+        nothing = torch.zeros(0, device=self.device)
+        shares = [objective.evaluate(self.args, empty, nothing, nothing).metrics]
+        bad: list[int] = []
+        for bare in batches:
+            columns = {name: batching.flatten(data[name], bare.samples).to(self.device) for name in needed}
+            batch = dataclasses.replace(bare, columns=columns)
+            log_probs, entropy = self.ddp(batch.tokens, batch.packed, self._scoring(batch))
+            share = objective.evaluate(self.args, batch, log_probs, entropy)
+            share.loss.backward()
+            shares.append(share.metrics)
+            if not math.isfinite(share.loss.item()):
+                wrong = (~share.token_loss.isfinite() & (batch.weights != 0)).nonzero()[:, 0].tolist()
+                bad += sorted({data["sample_indices"][batch.sample_at(token)] for token in wrong})
+        self._require_finite(shares, bad, where)
+        optimizer.finalize_gradients(self.ddp)
+        self.scheduler.step(1)
+        norm = optimizer.clip_and_step(self.optimizer, self.args.clip_grad)
+        if not math.isfinite(norm):
+            raise VimeError(f"the gradient norm is {norm}; weights are as before this step", where=where)
+        self.steps_done += 1
+        names = list(shares[0])
+        totals = self._sum([sum(float(share[name]) for share in shares) for name in names])
+        return dict(zip(names, totals, strict=True)) | {"grad_norm": norm, "skipped_steps": 0.0}
+
+    def _require_finite(self, shares: list[dict[str, torch.Tensor]], bad: list[int], where: str) -> None:
+        finite = all(math.isfinite(float(share["loss"])) for share in shares)
+        if not parallel.everyone_agrees(finite, self.device):
+            found: list[Any] = [None] * self.layout.world_size
+            dist.all_gather_object(found, bad)
+            samples = sorted({index for part in found for index in part})
+            raise VimeError(
+                f"the loss is not finite; samples with a non-finite token loss: {samples[:16] or 'none, the sum overflows'}",
+                where=where,
+                hint="weights are as before this step; look at these samples' log-probabilities and rewards",
+            )
+
+    def _sum(self, values: list[float]) -> list[float]:
+        """Sums over data-parallel ranks."""
+        if self.layout.data == 1:
+            return values
+        return parallel.sum_over_data(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
+
+
+# Tokens in one forward pass without gradients, where no flag says otherwise.
+_SCORING_TOKENS = 8192
+
+
+class _Clock:
+    """Seconds of the phases of one call."""
+
+    def __init__(self) -> None:
+        self.start = self.last = time.perf_counter()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name], self.last = now - self.last, now
+
+    def metrics(self) -> dict[str, float]:
+        return {f"perf/{name}_time": seconds for name, seconds in self.laps.items()} | {
+            "perf/train_time": self.last - self.start
+        }
+
+
+def _main_parameters(inner: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in inner.param_groups:
+        yield from group["params"]
