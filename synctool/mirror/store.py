@@ -139,9 +139,7 @@ def save(
     redo = read_ref(repo, REDO_REF)
     if redo:
         updates.append(RefUpdate(REDO_REF, None, redo))
-    updates += _branch_move(
-        repo, state.branch, previous.tip if previous and previous.branch == state.branch else None, state.tip
-    )
+    updates += _branch_move(repo, state.branch, previous.tip if previous else value["branch_before"], state.tip)
     update_refs(repo, updates, step)
     return state
 
