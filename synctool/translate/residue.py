@@ -33,7 +33,8 @@ class ResidueScanner:
         # Where flags without a target go through the families, it is their result that must be told.
         spelled = policy.translate.unmapped_flags == "family"
         families = compile_rules(list(policy.families)) if spelled else None
-        for rule in (*policy.flags, *policy.families):
+        named: tuple[Flag | Family, ...] = (*policy.flags, *policy.families)
+        for rule in named:
             for word in _upstream_words(rule):
                 if isinstance(rule, Flag) and families is not None:
                     word = families.replace(word)
@@ -46,7 +47,7 @@ class ResidueScanner:
 
     def scan(self, text: str, protected: Sequence[Span]) -> list[Residue]:
         """The leftovers of a translated text, in order, without overlap: the leftmost and of those the longest."""
-        hits = [
+        hits: list[tuple[int, int, Rule]] = [
             (match.start(), match.end(), self._settings)
             for regex in self._regexes
             if needle(regex) in text
