@@ -1,1 +1,1 @@
-"""Pull requests on a hosting service: one protocol, a GitHub backend, a recorded backend."""
+"""Where pull requests live: the protocol (``base``), answers kept in files for work offline (``recorded``), and GitHub (``github``, imported lazily)."""

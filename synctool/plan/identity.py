@@ -8,9 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from synctool.git.commits import Commit
 from synctool.plan.model import Change, Confidence, Identity
+from synctool.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from synctool.forge.base import Forge
 
 #: The number that the forge appends on a squash merge stands last, outside any quotation: ``Revert "Fix (#7)" (#9)`` is 9.
 SQUASH = re.compile(r"\(#(\d{1,9})\)$")
@@ -71,3 +76,31 @@ def identify_all(changes: Sequence[Change], slug: str | None = None) -> list[Cha
         )
         named[loser] = replace(named[loser], identity=lowered)
     return named
+
+
+def confirm(changes: Sequence[Change], forge: Forge, progress: Progress = silent) -> list[Change]:
+    """Changes with their numbers asked from a forge, where the commit alone leaves doubt.
+
+    Only changes without a number, or with less than high confidence, are asked for: each costs a request. A pull request counts when the forge says that
+    it was merged as this very commit, or when it is the only merged one that contains it.
+
+    Raises:
+        RateLimited, EnvironmentFailure: from the forge.
+    """
+    doubtful = [
+        n
+        for n, c in enumerate(changes)
+        if c.identity is None or c.identity.confidence in (Confidence.MEDIUM, Confidence.LOW)
+    ]
+    result = list(changes)
+    for done, place in enumerate(doubtful):
+        change = changes[place]
+        progress(done, len(doubtful), change.oid[:9])
+        merged = [pull for pull in forge.pulls_of_commit(change.oid) if pull.state == "merged"]
+        exact = [pull for pull in merged if pull.merge_commit == change.oid]
+        if exact:
+            result[place] = replace(change, identity=Identity(exact[0].number, Confidence.CERTAIN, "forge"))
+        elif len(merged) == 1:
+            note = "contained in this pull request, by another commit id"
+            result[place] = replace(change, identity=Identity(merged[0].number, Confidence.HIGH, "forge", note))
+    return result

@@ -47,8 +47,14 @@ def require_ancestor(repo: Repo, base: str, through: str) -> None:
         raise UsageError(f"--through {through[:9]} is older than --from {base[:9]}", hint="swap the two")
     found = repo.run("merge-base", base, through, check=False)
     if found.returncode:
-        hint = "this clone is shallow: fetch full history" if repo.is_shallow else "they share no commit: is this the right upstream?"
-        raise RepositoryError(f"{base[:9]} and {through[:9]} have no common history", where=str(repo.git_dir), hint=hint)
+        hint = (
+            "this clone is shallow: fetch full history"
+            if repo.is_shallow
+            else "they share no commit: is this the right upstream?"
+        )
+        raise RepositoryError(
+            f"{base[:9]} and {through[:9]} have no common history", where=str(repo.git_dir), hint=hint
+        )
     fork = found.stdout.decode().strip()
     lost = first_parent_range(repo, fork, base)
     names = "; ".join(f"{c.oid[:9]} {c.subject}" for c in lost[:SHOWN])

@@ -1,0 +1,274 @@
+"""Whether a change is in downstream already, by its content: the translated edit against downstream's commits and against downstream's tree.
+
+The old and the new side of every file are translated whole, so that protected spans and file rules hold, and the hunks of upstream's own diff are read
+out of them. A file whose translation has another number of lines can't be addressed that way and counts as not found.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from synctool.git.diff import PathChange
+from synctool.git.objects import ObjectStore
+from synctool.git.tree import SYMLINK, Tree
+from synctool.plan.hunks import Edits, FilePatch, Hunk, Pair
+from synctool.plan.model import Evidence, Strength
+
+#: A line says something when it has at least this many letters and digits: brackets and blank lines repeat everywhere.
+TELLING_CHARACTERS = 3
+#: Context lines tried, most first. Without context only a block with this many telling lines counts.
+CONTEXTS = (3, 2, 1)
+BLOCK_LINES = 3
+#: A part of a larger downstream commit proves something from this many telling lines on.
+PART_LINES = 5
+
+Lines = tuple[bytes, ...]
+
+
+class Words(Protocol):
+    """The part of the translator that is used here."""
+
+    def path(self, upstream_path: str) -> str: ...
+
+    def content(self, data: bytes, downstream_path: str) -> bytes: ...
+
+
+class Search(NamedTuple):
+    """How many units of an edit (hunks, and moves, modes or whole files) downstream's tree shows; ``telling`` lines among those found."""
+
+    found: int
+    total: int
+    telling: int
+
+
+def telling(lines: Iterable[bytes]) -> int:
+    """How many lines say something."""
+    return sum(1 for line in lines if sum(map(_is_word, line)) >= TELLING_CHARACTERS)
+
+
+def _is_word(byte: int) -> bool:
+    return byte >= 128 or 48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122
+
+
+class _Text:
+    """A downstream file with an index of its lines."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self.places: defaultdict[bytes, list[int]] = defaultdict(list)
+        for place, line in enumerate(lines):
+            self.places[line].append(place)
+
+    def has(self, block: Sequence[bytes]) -> bool:
+        """Whether the lines stand there one after another."""
+        if not block:
+            return True
+        anchor = min(range(len(block)), key=lambda n: len(self.places.get(block[n], ())))
+        wanted = tuple(block)
+        return any(
+            place >= anchor and self.lines[place - anchor : place - anchor + len(wanted)] == wanted
+            for place in self.places.get(wanted[anchor], ())
+        )
+
+
+def split_lines(data: bytes) -> Lines:
+    """Lines without trailing white space: editors and formatters differ in it."""
+    return tuple(line.rstrip() for line in data.split(b"\n"))
+
+
+class Presence:
+    """Compares translated upstream edits with one downstream tree and with the edits of downstream's commits."""
+
+    def __init__(self, store: ObjectStore, words: Words, tree: Tree, mirrored: Callable[[str], bool]) -> None:
+        self.store = store
+        self.words = words
+        self.tree = tree
+        self.mirrored = mirrored
+        self._translated = lru_cache(maxsize=1024)(self._translate)
+        self._downstream = lru_cache(maxsize=1024)(self._read_downstream)
+
+    def _translate(self, oid: str, path: str) -> bytes:
+        return self.words.content(self.store.read(oid, "blob"), path)
+
+    def _read_downstream(self, oid: str) -> _Text:
+        return _Text(split_lines(self.store.read(oid, "blob")))
+
+    def relevant(self, patches: Iterable[FilePatch]) -> list[FilePatch]:
+        """The patches whose downstream path is mirrored."""
+        return [patch for patch in patches if self.mirrored(self.words.path(patch.change.path))]
+
+    def search(self, patches: Iterable[FilePatch]) -> Search:
+        """Look for an edit in downstream's tree."""
+        found = total = said = 0
+        for patch in patches:
+            part = self._search_file(patch)
+            found, total, said = found + part.found, total + part.total, said + part.telling
+        return Search(found, total, said)
+
+    def _search_file(self, patch: FilePatch) -> Search:
+        change = patch.change
+        path = self.words.path(change.path)
+        here = self.tree.get(path)
+        if change.status == "D":
+            return Search(int(here is None), 1, 1 if here is None else 0)
+        units, found = _extra_units(change), 0
+        lines = sum(telling(h.added) + telling(h.removed) for h in patch.hunks)
+        total = max(units + len(patch.hunks), 1)
+        if here is None:
+            return Search(0, total, 0)
+        if change.old_mode != change.mode:
+            found += here.mode == change.mode
+        if change.status == "R":
+            old_path = self.words.path(change.old_path)
+            found += old_path == path or self.tree.get(old_path) is None
+        if patch.binary or not patch.hunks or SYMLINK in (here.mode, change.mode):
+            same = here.oid == change.oid or self._same(here.oid, change.oid, path)
+            if units == 0 or patch.hunks:
+                return Search(total if same else 0, total, 1 if same else 0)
+            return Search(found, total, 1 if found == total else 0)
+        if self._same(here.oid, change.oid, path):
+            return Search(total, total, lines)
+        said = 0
+        new = split_lines(self._translated(change.oid, path))
+        old = (
+            split_lines(self._translated(change.old_oid, self.words.path(change.old_path)))
+            if change.status != "A"
+            else ()
+        )
+        if not self._aligned(change, new, old):
+            return Search(0, total, 0)
+        text = self._downstream(here.oid)
+        for hunk in patch.hunks:
+            if _in_text(text, hunk, new, old):
+                found += 1
+                said += telling(hunk.added) + telling(hunk.removed)
+        return Search(found, total, said)
+
+    def _same(self, downstream_oid: str, upstream_oid: str, path: str) -> bool:
+        return self.store.hash("blob", self._translated(upstream_oid, path)) == downstream_oid
+
+    def _aligned(self, change: PathChange, new: Lines, old: Lines) -> bool:
+        """Whether the translations have as many lines as the originals, so that upstream's line numbers hold."""
+        if len(new) != self.store.read(change.oid, "blob").count(b"\n") + 1:
+            return False
+        return not old or len(old) == self.store.read(change.old_oid, "blob").count(b"\n") + 1
+
+    def translate_patch(self, patch: FilePatch) -> FilePatch | None:
+        """A patch in downstream's words, or None when its lines can't be addressed."""
+        change = patch.change
+        path, old_path = self.words.path(change.path), self.words.path(change.old_path)
+        moved = change._replace(path=path, old_path=old_path)
+        if patch.binary or not patch.hunks or SYMLINK in (change.mode, change.old_mode):
+            return FilePatch(moved, patch.hunks, patch.binary)
+        new = _raw_lines(self._translated(change.oid, path)) if change.status != "D" else ()
+        old = _raw_lines(self._translated(change.old_oid, old_path)) if change.status != "A" else ()
+        hunks = []
+        for hunk in patch.hunks:
+            removed = old[hunk.old_at : hunk.old_at + len(hunk.removed)]
+            added = new[hunk.new_at : hunk.new_at + len(hunk.added)]
+            if len(removed) != len(hunk.removed) or len(added) != len(hunk.added):
+                return None
+            hunks.append(Hunk(hunk.old_at, hunk.new_at, removed, added))
+        # A hunk that only swaps one project's word for the other's says nothing once translated.
+        return FilePatch(moved, tuple(h for h in hunks if h.removed != h.added), False)
+
+
+def _raw_lines(data: bytes) -> Lines:
+    return tuple(data.split(b"\n"))
+
+
+def _extra_units(change: PathChange) -> int:
+    mode = change.status != "A" and change.old_mode != change.mode
+    return int(change.status == "R") + int(mode)
+
+
+def _in_text(text: _Text, hunk: Hunk, new: Lines, old: Lines) -> bool:
+    """Whether downstream's file shows the new side of a hunk and no longer the old one."""
+    start, end = hunk.new_at, hunk.new_at + len(hunk.added)
+    old_start, old_end = hunk.old_at, hunk.old_at + len(hunk.removed)
+    says = telling(hunk.added)
+    for context in CONTEXTS:
+        if context < CONTEXTS[0] and not says:
+            return False  # a pure deletion, or brackets only: nothing but full context proves it
+        block = new[max(start - context, 0) : end + context]
+        if telling(block) < 2 or not text.has(block):
+            continue
+        return not (hunk.removed or not hunk.added) or not text.has(
+            old[max(old_start - context, 0) : old_end + context]
+        )
+    if says < BLOCK_LINES or not text.has(new[start:end]):
+        return False
+    return not telling(hunk.removed) or not text.has(old[old_start:old_end])
+
+
+class CommitIndex:
+    """The edits of downstream's commits, by file and content."""
+
+    def __init__(self, edits: Edits, pairs: Iterable[Pair], paths: set[str]) -> None:
+        near = [pair for pair in pairs if not paths.isdisjoint(edits.touched(pair))]
+        edits.load(near)
+        self.keys: dict[str, set[tuple[object, ...]]] = {}
+        self.by_key: defaultdict[tuple[object, ...], list[str]] = defaultdict(list)
+        for pair in near:
+            keys = {patch.key for patch in edits.patches(pair)}
+            self.keys[pair[1]] = keys
+            for key in keys:
+                self.by_key[key].append(pair[1])
+
+    def match(self, patches: Sequence[FilePatch]) -> Evidence | None:
+        """A downstream commit that makes exactly this edit, or makes it among others."""
+        keys = {patch.key for patch in patches}
+        says = sum(telling(h.added) + telling(h.removed) for p in patches for h in p.hunks) + sum(
+            p.binary for p in patches
+        )
+        if not keys or not says:
+            return None
+        holders = set(self.by_key.get(next(iter(keys)), ()))
+        for key in keys:
+            holders &= set(self.by_key.get(key, ()))
+        for commit in sorted(holders, key=lambda oid: (self.keys[oid] != keys, len(self.keys[oid]))):
+            count = len(keys)
+            if self.keys[commit] == keys:
+                return Evidence("patch", Strength.STRONG, f"{commit[:9]} makes the same edit", commit, count, count)
+            strength = Strength.STRONG if says >= PART_LINES else Strength.PARTIAL
+            return Evidence(
+                "commit-hunks", strength, f"{commit[:9]} makes this edit among others", commit, count, count
+            )
+        return None
+
+
+def by_content(presence: Presence, index: CommitIndex, patches: Sequence[FilePatch]) -> list[Evidence]:
+    """Evidence from content, strongest first."""
+    relevant = presence.relevant(patches)
+    if not relevant:
+        return []
+    evidence: list[Evidence] = []
+    translated = [presence.translate_patch(patch) for patch in relevant]
+    if all(patch is not None for patch in translated):
+        matched = index.match(
+            [
+                patch
+                for patch in translated
+                if patch is not None and (patch.hunks or patch.binary or patch.change.status != "M")
+            ]
+        )
+        if matched is not None:
+            evidence.append(matched)
+    seen = presence.search(relevant)
+    if seen.found == seen.total and seen.telling:
+        evidence.append(Evidence("hunks", Strength.STRONG, "every hunk is in the tree", None, seen.found, seen.total))
+    elif seen.found:
+        evidence.append(
+            Evidence(
+                "hunks",
+                Strength.PARTIAL,
+                f"{seen.found} of {seen.total} hunks are in the tree",
+                None,
+                seen.found,
+                seen.total,
+            )
+        )
+    return sorted(evidence, key=lambda item: list(Strength).index(item.strength))
