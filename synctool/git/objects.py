@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -49,6 +49,11 @@ class ObjectStore:
                     pipe.close()
             self._process.wait()
             self._process = None
+
+    @property
+    def pending(self) -> Mapping[str, tuple[str, bytes]]:
+        """What a dry store holds in memory only: id -> (kind, content)."""
+        return self._written
 
     def _reader(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
