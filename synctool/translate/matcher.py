@@ -1,6 +1,6 @@
 """Finds what is to be replaced: leftmost first, and of those that begin at one place the longest. Pure; the order of rules never matters.
 
-Literals are found by one Aho-Corasick automaton, regexes by one search each, kept in step. Text inside protected spans is not looked at, though
+Literals are found by one Aho-Corasick automaton, regexes by one search each; both are walked in step. Text inside protected spans is not looked at, though
 patterns may look behind into it.
 """
 
@@ -92,14 +92,8 @@ class Matcher:
         for literal in literals:
             by_source.setdefault(literal.source, []).append(literal)
         self._automaton = ahocorasick.Automaton()
-        for source in by_source:
-            # When the longest text does not fit its neighbours, the next shorter one at the same place may.
-            chain = [
-                literal
-                for length in range(len(source), 0, -1)
-                for literal in sorted(by_source.get(source[:length], ()), key=_order)
-            ]
-            self._automaton.add_word(source, (len(source), chain))
+        for source, same in by_source.items():
+            self._automaton.add_word(source, sorted(same, key=lambda one: (one.rank, not one.inside, one.target)))
         self._has_literals = bool(by_source)
         if by_source:
             self._automaton.make_automaton()
@@ -108,13 +102,14 @@ class Matcher:
     def find(self, text: str, protected: Sequence[Span] = ()) -> Iterator[Replacement]:
         """Replacements in order, none of which touches a protected span. ``protected`` is sorted and does not overlap."""
         patterns = [pattern for pattern in self._patterns if needle(pattern.regex) in text]
+        literals = self._literals(text)
+        if not patterns and not literals:
+            return
         start = 0
-        for span_start, span_end in protected:
+        for span_start, span_end in (*protected, (len(text), len(text))):
             if span_start > start:
-                yield from self._find(text, start, span_start, patterns)
+                yield from _walk(text, start, span_start, literals, patterns)
             start = max(start, span_end)
-        if start < len(text):
-            yield from self._find(text, start, len(text), patterns)
 
     def replace(self, text: str, protected: Sequence[Span] = ()) -> str:
         """The text with everything replaced; the same object when nothing is."""
@@ -128,46 +123,45 @@ class Matcher:
         pieces.append(text[position:])
         return "".join(pieces)
 
-    def _find(self, text: str, start: int, end: int, patterns: list[Pattern]) -> Iterator[Replacement]:
-        literals = self._literals(text, start, end)
-        literal = next(literals, None)
-        matches = [pattern.regex.search(text, start, end) for pattern in patterns]
-        while True:
-            chosen, number = literal, -1
-            for position, match in enumerate(matches):
-                if match is not None:
-                    pattern = patterns[position]
-                    found = Candidate(match.start(), -match.end(), pattern.rank, pattern.rule)
-                    if chosen is None or found[:3] < chosen[:3]:
-                        chosen, number = found, position
-            if chosen is None:
-                return
-            cursor = -chosen.minus_end
-            if number < 0:
-                yield Replacement(chosen.start, cursor, chosen.after, chosen.rule)
-            else:
-                match = matches[number]
-                assert match is not None
-                yield Replacement(chosen.start, cursor, match.expand(patterns[number].template), chosen.rule)
-            if literal is not None and literal.start < cursor:
-                if number >= 0:  # part of it was used up; look again behind what was used
-                    literals = self._literals(text, cursor, end)
-                literal = next(literals, None)
-            for position, match in enumerate(matches):
-                if match is not None and match.start() < cursor:
-                    matches[position] = patterns[position].regex.search(text, cursor, end)
+    def _literals(self, text: str) -> list[Candidate]:
+        """All literals whose neighbours allow them, overlaps included; the best comes last.
 
-    def _literals(self, text: str, start: int, end: int) -> Iterator[Candidate]:
-        """Fitting literals from ``start`` on, leftmost-longest, without overlap."""
-        again = self._has_literals
-        while again:
-            again = False
-            for last, (length, chain) in self._automaton.iter_long(text, start, end):
-                begin = last + 1 - length
-                fitting = next((one for one in chain if one.fits(text, begin)), None)
-                stop = begin + 1 if fitting is None else begin + len(fitting.source)
-                if fitting is not None:
-                    yield Candidate(begin, -stop, fitting.rank, fitting.rule, fitting.target)
-                if stop != last + 1:  # a shorter one was taken, or none: what lies behind it has not been looked at
-                    start, again = stop, True
+        (The automaton's own leftmost-longest search is not used: version 2.3 misses a word that begins inside a longer one that then fails.)
+        """
+        if not self._has_literals:
+            return []
+        found = []
+        for last, same in self._automaton.iter(text):
+            begin = last + 1 - len(same[0].source)
+            for literal in same:
+                if literal.fits(text, begin):
+                    found.append(Candidate(begin, -last - 1, literal.rank, literal.rule, literal.target))
                     break
+        found.sort(key=lambda one: one[:3], reverse=True)
+        return found
+
+
+def _walk(text: str, start: int, end: int, literals: list[Candidate], patterns: list[Pattern]) -> Iterator[Replacement]:
+    """Replacements within ``text[start:end]``. Takes literals off the end of their list as it passes them."""
+    cursor = start
+    matches = [pattern.regex.search(text, start, end) for pattern in patterns]
+    while True:
+        while literals and (
+            literals[-1].start < cursor or (literals[-1].start < end and -literals[-1].minus_end > end)
+        ):
+            literals.pop()
+        chosen = literals[-1] if literals and literals[-1].start < end else None
+        by_pattern: re.Match[str] | None = None
+        for pattern, match in zip(patterns, matches, strict=True):
+            if match is not None:
+                found = Candidate(match.start(), -match.end(), pattern.rank, pattern.rule, pattern.template)
+                if chosen is None or found[:3] < chosen[:3]:
+                    chosen, by_pattern = found, match
+        if chosen is None:
+            return
+        cursor = -chosen.minus_end
+        after = by_pattern.expand(chosen.after) if by_pattern is not None else chosen.after
+        yield Replacement(chosen.start, cursor, after, chosen.rule)
+        for number, match in enumerate(matches):
+            if match is not None and match.start() < cursor:
+                matches[number] = patterns[number].regex.search(text, cursor, end)

@@ -142,7 +142,8 @@ def _flags(changes: Changes) -> list[LearnedWord]:
         target, count = max(votes[flag].items(), key=lambda item: (item[1], item[0]), default=(None, 0))
         others = sum(votes[flag].values()) - count
         total = count + others + kept[flag] + gone[flag]
-        if target is not None and count >= MIN_FLAG and count > total / 2:
+        # Places where it went away say little: a script may need fewer flags. Other targets and survivors contradict.
+        if target is not None and count >= MIN_FLAG and count > others + kept[flag] and count >= 0.3 * total:
             learned.append(LearnedWord(flag, target, Support(count, total)))
     return sorted(learned, key=lambda one: (-one.support.seen, one.source))
 
@@ -151,6 +152,8 @@ def _dropped_flags(changes: Changes, prefixes: set[str], mapped: set[str]) -> li
     """Flags of the given first words that downstream mostly removed: there is no single target for them."""
     gone = Counter(match.group() for text in changes.dropped for match in FLAG.finditer(text))
     kept = Counter(match.group() for text in changes.kept for match in FLAG.finditer(text))
+    for (a, _), count in changes.whole.items():
+        kept[a] += count
     return [
         LearnedWord(flag, None, Support(count, count + kept[flag]))
         for flag, count in sorted(gone.items(), key=lambda item: (-item[1], item[0]))
