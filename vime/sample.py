@@ -17,14 +17,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from enum import Enum
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from vime.errors import VimeError
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     PENDING = "pending"
     COMPLETED = "completed"
     TRUNCATED = "truncated"
@@ -174,6 +174,8 @@ class Sample:
                 raise VimeError(f"{count} tokens came with {len(log_probs)} log-probabilities", where=self.name)
         elif log_probs is not None:
             raise VimeError("tokens that were not sampled cannot have log-probabilities", where=self.name)
+        if self.teacher_log_probs is not None:
+            raise VimeError("the teacher has scored this sample already; it cannot grow", where=self.name)
         start = self.response_length
         updates: dict[str, Any] = {
             "tokens": [*self.tokens, *tokens],
@@ -214,7 +216,16 @@ class Sample:
 
     def reset_response(self) -> None:
         """Back to a prompt that was never answered; identity, label and metadata stay."""
-        kept = {"group_index", "index", "rollout_id", "prompt", "label", "metadata", "generate_function_path", "custom_rm_path"}
+        kept = {
+            "group_index",
+            "index",
+            "rollout_id",
+            "prompt",
+            "label",
+            "metadata",
+            "generate_function_path",
+            "custom_rm_path",
+        }
         kept |= {"multimodal_inputs", "multimodal_train_inputs", "trace"}
         self.tokens = self.tokens[: self.prompt_length]
         blank = Sample()
@@ -284,12 +295,17 @@ class Sample:
             return {}
         if nucleus is None and trainable and count:
             raise VimeError("the sampled tokens came without the nucleus that earlier ones have", where=self.name)
-        ids, offsets = list(self.rollout_top_p_token_ids or []), list(self.rollout_top_p_offsets or [0] * (self.response_length + 1))
+        ids, offsets = (
+            list(self.rollout_top_p_token_ids or []),
+            list(self.rollout_top_p_offsets or [0] * (self.response_length + 1)),
+        )
         base = offsets[-1]
         if nucleus is None:
             return {"rollout_top_p_offsets": offsets + [base] * count}
         if len(nucleus.offsets) != count + 1 or nucleus.offsets[0] != 0 or nucleus.offsets[-1] != len(nucleus.ids):
-            raise VimeError(f"nucleus of {len(nucleus.offsets) - 1} positions does not fit {count} tokens", where=self.name)
+            raise VimeError(
+                f"nucleus of {len(nucleus.offsets) - 1} positions does not fit {count} tokens", where=self.name
+            )
         if any(a > b for a, b in pairwise(nucleus.offsets)):
             raise VimeError("nucleus offsets decrease", where=self.name)
         update: dict[str, Any] = {
@@ -333,15 +349,22 @@ class Sample:
         held = 0 if self.rollout_routed_experts is None else len(self.rollout_routed_experts)
         if rows.ndim != 3 or not 0 <= start <= held or start + len(rows) != total - 1:
             raise VimeError(
-                f"routed experts of shape {rows.shape} from position {start} do not continue {held} rows to {total - 1}", where=self.name
+                f"routed experts of shape {rows.shape} from position {start} do not continue {held} rows to {total - 1}",
+                where=self.name,
             )
-        return {"rollout_routed_experts": rows if start == 0 else np.concatenate([self.rollout_routed_experts[:start], rows])}
+        return {
+            "rollout_routed_experts": rows
+            if start == 0
+            else np.concatenate([self.rollout_routed_experts[:start], rows])
+        }
 
     def _versions_update(self, versions: Sequence[VersionSpan], start: int, count: int) -> dict[str, Any]:
         spans, seen = list(self.version_spans), list(self.weight_versions)
         for span in versions:
             if not 0 <= span.start <= span.end <= count:
-                raise VimeError(f"weight version span {span.start}..{span.end} is outside {count} tokens", where=self.name)
+                raise VimeError(
+                    f"weight version span {span.start}..{span.end} is outside {count} tokens", where=self.name
+                )
             spans.append(VersionSpan(span.version, start + span.start, start + span.end))
             if span.version not in seen:
                 seen.append(span.version)
@@ -369,7 +392,9 @@ def reward_number(reward: float | Mapping[str, Any] | None, key: str | None, whe
                 hint="choose one of them with --reward-key",
             )
         if key not in reward:
-            raise VimeError(f"the reward has no key {key!r}; it has {', '.join(map(str, reward)) or 'none'}", where=where)
+            raise VimeError(
+                f"the reward has no key {key!r}; it has {', '.join(map(str, reward)) or 'none'}", where=where
+            )
         reward = reward[key]
     if isinstance(reward, bool | int | float):
         return float(reward)

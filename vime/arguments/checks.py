@@ -1,0 +1,212 @@
+"""Cross checks: what each option may be beside the others. Every check is pure and all problems are reported at once.
+
+A check takes the derived namespace and yields problems. ``CHECKS`` is the list that a run goes through.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from vime.arguments.check_algorithm import ALGORITHM_CHECKS
+from vime.arguments.check_sizes import SIZE_CHECKS
+from vime.arguments.unsupported import unsupported
+from vime.errors import Problem
+
+Check = Callable[[Namespace], Iterator[Problem]]
+
+#: Reward types that compare with a reference answer.
+LABELLED_REWARDS = ("math", "dapo", "deepscaler", "f1", "gpqa", "reverse_word")
+
+
+def check(args: Namespace) -> list[Problem]:
+    """All problems of `args`, in the order of the checks."""
+    return [problem for one in CHECKS for problem in one(args)]
+
+
+def required(args: Namespace) -> Iterator[Problem]:
+    """What no run can do without."""
+    if args.hf_checkpoint is None:
+        yield Problem("--hf-checkpoint is missing", "a folder with config.json, tokenizer and weights")
+    if args.rollout_batch_size is None:
+        yield Problem("--rollout-batch-size is missing", "the number of prompts of one step")
+    if args.num_rollout is None and args.num_epoch is None and not args.dry_run:
+        yield Problem(
+            "neither --num-rollout nor --num-epoch is given", "say how many steps, or how many passes over the data"
+        )
+    if args.debug_train_only:
+        return
+    own_source = "data_source_path" in args.given
+    if args.prompt_data is None and not own_source:
+        yield Problem(
+            "--prompt-data is missing", "a jsonl or parquet file, or a class of your own with --data-source-path"
+        )
+    if args.loss_type == "sft_loss":
+        return
+    if args.rollout_max_response_len is None:
+        yield Problem("--rollout-max-response-len is missing", "the most tokens that one answer may have")
+    own_function = {"rollout_function_path", "custom_rm_path", "custom_generate_function_path"} & args.given
+    if args.rm_type is None and not own_function:
+        yield Problem(
+            "nothing scores the answers: --rm-type and --custom-rm-path are missing",
+            "`train.py --help` lists the reward types",
+        )
+
+
+def files_exist(args: Namespace) -> Iterator[Problem]:
+    """Paths that are read at start. The rows of the prompt file are checked by ``vime.data.preflight``."""
+    from vime.data.files import split_slice
+
+    if args.hf_checkpoint is not None and not (Path(args.hf_checkpoint) / "config.json").is_file():
+        yield Problem(
+            f"--hf-checkpoint: no config.json in {args.hf_checkpoint}",
+            "a local folder with config.json, tokenizer and weights",
+        )
+    if args.prompt_data is not None and not Path(split_slice(args.prompt_data).path).exists():
+        yield Problem(f"--prompt-data: no file {split_slice(args.prompt_data).path}", None)
+    for name in ("eval_config", "vllm_config", "megatron_config_path", "rollout_storage_declaration"):
+        if (path := getattr(args, name)) is not None and not Path(path).is_file():
+            yield Problem(f"--{name.replace('_', '-')}: no file {path}")
+
+
+def reference_exists(args: Namespace) -> Iterator[Problem]:
+    """A KL term needs a reference model."""
+    uses_kl = args.kl_coef != 0 or args.use_kl_loss
+    if uses_kl and (args.ref_load is None or not Path(args.ref_load).exists()):
+        yield Problem(
+            f"--ref-load missing: {args.ref_load or 'not given'} does not exist, and a KL term needs a reference model"
+        )
+
+
+def checkpointing(args: Namespace) -> Iterator[Problem]:
+    if args.save_interval is not None and args.save is None:
+        yield Problem("--save-interval without --save", "say where to save")
+    if args.use_stateless_adam and not args.no_save_optim:
+        yield Problem("--use-stateless-adam keeps no optimizer state to save", "add --no-save-optim")
+    if args.save_debug_train_data and args.save_debug_train_data == args.save_debug_rollout_data:
+        yield Problem("--save-debug-train-data and --save-debug-rollout-data name the same file")
+
+
+def evaluation(args: Namespace) -> Iterator[Problem]:
+    datasets = args.eval_prompt_data or args.eval_config
+    if args.eval_interval is not None and not datasets:
+        yield Problem("--eval-interval without a dataset", "add --eval-prompt-data NAME PATH or --eval-config FILE")
+    if args.eval_prompt_data and len(args.eval_prompt_data) % 2:
+        yield Problem("--eval-prompt-data takes pairs NAME PATH", f"{len(args.eval_prompt_data)} values were given")
+    if args.group_rm and datasets:
+        yield Problem(
+            "--group-rm cannot score evaluation, whose prompts have groups of their own size",
+            "evaluate with --eval-function-path",
+        )
+
+
+def placement(args: Namespace) -> Iterator[Problem]:
+    if args.device == "cpu":
+        if args.distributed_backend == "nccl":
+            yield Problem("--distributed-backend nccl needs GPUs", "leave it out: gloo is used on a CPU")
+        if args.update_weight_transport in ("nccl", "ipc"):
+            yield Problem(
+                f"--update-weight-transport {args.update_weight_transport} needs GPUs",
+                "leave it out: gloo is used on a CPU",
+            )
+    if args.rollout_num_gpus and args.rollout_num_gpus % args.rollout_num_gpus_per_engine:
+        yield Problem(
+            f"--rollout-num-gpus {args.rollout_num_gpus} is no multiple of --rollout-num-gpus-per-engine {args.rollout_num_gpus_per_engine}"
+        )
+    if args.loss_type == "sft_loss" and args.rollout_num_gpus:
+        yield Problem(
+            f"--loss-type sft_loss needs no engines, but --rollout-num-gpus is {args.rollout_num_gpus}",
+            "leave --rollout-num-gpus out: there would be engines to sync weights to and nothing to generate",
+        )
+    if args.debug_rollout_only and args.debug_train_only:
+        yield Problem("--debug-rollout-only and --debug-train-only (or --load-debug-rollout-data) exclude each other")
+    if (
+        args.rollout_num_gpus == 0
+        and not args.debug_train_only
+        and args.loss_type != "sft_loss"
+        and not args.rollout_external_engine_addrs
+    ):
+        yield Problem(
+            "--rollout-num-gpus 0 leaves nobody to generate",
+            "name running engines with --rollout-external-engine-addrs",
+        )
+    if args.vllm_config and (args.prefill_num_servers or args.rollout_external_engine_addrs):
+        yield Problem("--vllm-config excludes --prefill-num-servers and --rollout-external-engine-addrs")
+
+
+def weight_update(args: Namespace) -> Iterator[Problem]:
+    if args.update_weight_transport == "disk" and args.update_weight_disk_dir is None:
+        yield Problem(
+            "--update-weight-transport disk needs --update-weight-disk-dir", "a folder that trainer and engines see"
+        )
+    if args.update_weight_mode == "delta":
+        if args.update_weight_transport != "disk":
+            yield Problem("--update-weight-mode delta needs --update-weight-transport disk")
+        if args.update_weight_local_checkpoint_dir is None:
+            yield Problem(
+                "--update-weight-mode delta needs --update-weight-local-checkpoint-dir",
+                "deltas are applied to a copy there",
+            )
+        if args.colocate:
+            yield Problem(
+                "--update-weight-mode delta with --colocate",
+                "weights on the same device are handed over whole, without a file",
+            )
+    if args.release_train:
+        if args.update_weight_mode != "full" or args.update_weight_transport != "disk":
+            yield Problem("--release-train needs --update-weight-mode full and --update-weight-transport disk")
+        if args.save is None:
+            yield Problem("--release-train needs --save", "the next trainer process starts from the checkpoint")
+        if args.advantage_estimator == "ppo":
+            yield Problem("--release-train does not keep a critic", "use an estimator without one")
+    if args.update_weights_interval != 1:
+        yield Problem(
+            "--update-weights-interval is gone: the engines are updated after every step",
+            "to overlap generation and training, use --rollout-function-path vime.rollout.fully_async.generate_rollout",
+        )
+
+
+def in_flight_update(args: Namespace) -> Iterator[Problem]:
+    """Updates that keep running answers (--flush-cache-interval other than 1) need engines that never sleep."""
+    if args.flush_cache_interval == 1:
+        return
+    for name in ("colocate", "offload_rollout", "release_train", "debug_rollout_only", "debug_train_only"):
+        if getattr(args, name):
+            yield Problem(
+                f"--flush-cache-interval {args.flush_cache_interval} with --{name.replace('_', '-')}",
+                "it needs engines of their own",
+            )
+
+
+def queue(args: Namespace) -> Iterator[Problem]:
+    """The durable queue owns order and persistence, so hooks that reorder groups behind its back are refused."""
+    if args.rollout_data_transport != "straw":
+        return
+    if find_spec("straw") is None:
+        yield Problem(
+            "--rollout-data-transport straw needs the straw-queue package", "pip install 'straw-queue>=0.1.6'"
+        )
+    if args.rollout_data_dir is None:
+        yield Problem("--rollout-data-transport straw needs --rollout-data-dir or --save")
+    if args.buffer_filter_path:
+        yield Problem("--buffer-filter-path cannot be used with --rollout-data-transport straw")
+    if args.rollout_storage_profile == "juicefs" and not args.rollout_storage_declaration:
+        yield Problem("--rollout-storage-profile juicefs needs --rollout-storage-declaration")
+
+
+CHECKS: tuple[Check, ...] = (
+    required,
+    files_exist,
+    reference_exists,
+    *SIZE_CHECKS,
+    *ALGORITHM_CHECKS,
+    checkpointing,
+    evaluation,
+    placement,
+    weight_update,
+    in_flight_update,
+    queue,
+    unsupported,
+)

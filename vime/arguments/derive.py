@@ -1,0 +1,146 @@
+"""Values that follow from others. Each step reads the namespace and sets what the user left open; none of them judges (``checks.py`` does)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from vime.arguments.model_shape import read_hf_config, shape_flags
+
+
+def derive(args: Namespace) -> Namespace:
+    """A copy of `args` with every open value set. Raises UsageError when the checkpoint's config.json is not JSON."""
+    args = Namespace(**vars(args))
+    for step in STEPS:
+        step(args)
+    return args
+
+
+def cuda_is_visible() -> bool:
+    """Whether a GPU can be used, told from the device files: importing torch for it would take seconds."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def device(args: Namespace) -> None:
+    if args.device == "auto":
+        args.device = "cuda" if cuda_is_visible() else "cpu"
+
+
+def run(args: Namespace) -> None:
+    if args.load_debug_rollout_data:
+        args.debug_train_only = True
+    if args.run_id is None:
+        args.run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    if args.run_dir is None:
+        args.run_dir = args.save or str(Path("runs") / args.run_id)
+
+
+def dumps(args: Namespace) -> None:
+    if args.dump_details:
+        folder = Path(args.dump_details)
+        args.save_debug_rollout_data = args.save_debug_rollout_data or str(folder / "rollout_{rollout_id}.pt")
+        args.save_debug_train_data = args.save_debug_train_data or str(folder / "train_{rollout_id}.pt")
+
+
+def cluster(args: Namespace) -> None:
+    on_gpu = args.device == "cuda"
+    if args.num_gpus_per_node is None:
+        args.num_gpus_per_node = args.actor_num_gpus_per_node or (8 if on_gpu else 1)
+    if args.actor_num_gpus_per_node is None:
+        args.actor_num_gpus_per_node = args.num_gpus_per_node
+    ranks = args.actor_num_nodes * args.actor_num_gpus_per_node
+    if args.debug_train_only or (args.loss_type == "sft_loss" and args.rollout_num_gpus is None):
+        args.rollout_num_gpus = 0
+    elif args.rollout_num_gpus is None:
+        args.rollout_num_gpus = ranks if args.colocate else args.rollout_num_gpus_per_engine
+    # On a CPU there is no device memory to hand over: sleeping would cost time and free nothing.
+    for name in ("offload_train", "offload_rollout"):
+        if args.offload:
+            setattr(args, name, True)
+        elif getattr(args, name) is None:
+            setattr(args, name, args.colocate and on_gpu)
+    if args.distributed_backend is None:
+        args.distributed_backend = "nccl" if on_gpu else "gloo"
+    if args.update_weight_transport is None:
+        args.update_weight_transport = ("ipc" if args.colocate else "nccl") if on_gpu else "gloo"
+    if args.router_policy is None:
+        args.router_policy = "least_loaded"
+
+
+def batch(args: Namespace) -> None:
+    if args.rollout_batch_size is None:
+        return
+    samples = args.rollout_batch_size * args.n_samples_per_prompt
+    if args.global_batch_size is None:
+        args.global_batch_size = samples // (args.num_steps_per_rollout or 1)
+    if args.num_steps_per_rollout is None and args.global_batch_size:
+        args.num_steps_per_rollout = samples // args.global_batch_size
+    if args.over_sampling_batch_size is None:
+        args.over_sampling_batch_size = args.rollout_batch_size
+    if args.balance_by_flops:
+        args.balance_data = True
+    if args.log_probs_max_tokens_per_gpu is None:
+        args.log_probs_max_tokens_per_gpu = args.max_tokens_per_gpu
+    if args.n_samples_per_prompt == 1:
+        args.disable_grpo_std_normalization = True
+
+
+def model(args: Namespace) -> None:
+    """What the checkpoint says, for every model flag that the user left out."""
+    present = args.hf_checkpoint is not None and (Path(args.hf_checkpoint) / "config.json").is_file()
+    args.hf_config = read_hf_config(args.hf_checkpoint) if present else {}
+    for name, value in shape_flags(args.hf_config).items():
+        if name not in args.given:
+            setattr(args, name, value)
+
+
+def lengths(args: Namespace) -> None:
+    if args.rollout_max_context_len is None:
+        args.rollout_max_context_len = args.max_position_embeddings
+    if args.rollout_max_prompt_len is None and args.rollout_max_context_len is not None:
+        args.rollout_max_prompt_len = args.rollout_max_context_len - 1
+
+
+def evaluation(args: Namespace) -> None:
+    for name in ("temperature", "top_p", "top_k", "max_response_len", "max_prompt_len", "max_context_len"):
+        if getattr(args, f"eval_{name}") is None:
+            setattr(args, f"eval_{name}", getattr(args, f"rollout_{name}"))
+    for name in ("input_key", "label_key", "tool_key"):
+        if getattr(args, f"eval_{name}") is None:
+            setattr(args, f"eval_{name}", getattr(args, name))
+    if args.eval_function_path is None:
+        args.eval_function_path = args.rollout_function_path
+
+
+def algorithm(args: Namespace) -> None:
+    if args.eps_clip_high is None:
+        args.eps_clip_high = args.eps_clip
+    if args.eval_reward_key is None:
+        args.eval_reward_key = args.reward_key
+    if args.ref_load is None:
+        args.ref_load = args.hf_checkpoint
+    if args.parity_threshold is None:
+        args.parity_threshold = 0.1 if args.bf16 or args.fp16 else 1e-4
+
+
+def transport(args: Namespace) -> None:
+    if args.rollout_data_dir is None and args.save is not None:
+        args.rollout_data_dir = str(Path(args.save) / "rollout_data")
+
+
+STEPS: tuple[Callable[[Namespace], None], ...] = (
+    device,
+    run,
+    dumps,
+    cluster,
+    batch,
+    model,
+    lengths,
+    evaluation,
+    algorithm,
+    transport,
+)

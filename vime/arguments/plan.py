@@ -1,0 +1,165 @@
+"""What a run would do, as a value: the answer to ``--dry-run``."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+
+from vime.arguments import vllm
+from vime.arguments.model_shape import parameter_count
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What is started, and on how many devices (on a CPU: ranks)."""
+
+    trainer_ranks: int
+    engines: int
+    devices_per_engine: int
+    devices: int
+    colocated: bool
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Sizes of one rollout step. tokens_* are upper bounds: every prompt and answer at its longest."""
+
+    prompts: int
+    samples: int
+    optimizer_steps: int
+    samples_per_optimizer_step: int
+    data_parallel: int
+    tokens_generated: int | None
+    tokens_trained: int | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device, without activations, which depend on kernels and recomputation."""
+
+    parameters: int
+    weights: int
+    gradients: int
+    optimizer: int
+    reference: int
+    engine_weights: int
+    kv_cache_per_token: int
+
+    @property
+    def trainer(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.reference
+
+
+@dataclass(frozen=True)
+class Plan:
+    device: str
+    steps: int | None
+    processes: Processes
+    batches: Batches
+    memory: Memory | None
+    weight_update: str
+    engine_flags: tuple[str, ...]
+    given: tuple[tuple[str, object], ...]
+
+
+def resolve_plan(args: Namespace) -> Plan:
+    """The plan of resolved arguments (``parse_args``). Pure: nothing is started or read."""
+    ranks = 0 if args.debug_rollout_only else args.actor_num_nodes * args.actor_num_gpus_per_node
+    rollout_devices = args.rollout_num_gpus or 0
+    if args.debug_rollout_only:
+        devices = rollout_devices
+    elif args.debug_train_only or args.rollout_external_engine_addrs:
+        devices = ranks
+    else:
+        devices = max(ranks, rollout_devices) if args.colocate else ranks + rollout_devices
+    engines = len(args.rollout_external_engine_addrs or ()) or rollout_devices // args.rollout_num_gpus_per_engine
+    transport = args.update_weight_transport if engines and ranks else "none"
+    return Plan(
+        device=args.device,
+        steps=args.num_rollout,
+        processes=Processes(ranks, engines, args.rollout_num_gpus_per_engine, devices, args.colocate),
+        batches=_batches(args, max(ranks, 1)),
+        memory=_memory(args, max(ranks, 1)) if args.num_layers and args.hidden_size and args.vocab_size else None,
+        weight_update=f"{args.update_weight_mode} over {transport}",
+        engine_flags=tuple(vllm.engine_flags(args)) if engines else (),
+        given=tuple(sorted((name, getattr(args, name)) for name in args.given if name != "wandb_key")),
+    )
+
+
+def describe(plan: Plan) -> str:
+    """The plan as a few lines of text."""
+    unit = "GPU" if plan.device == "cuda" else "CPU rank"
+    processes, batches = plan.processes, plan.batches
+    lines = [
+        f"device         {plan.device}",
+        f"steps          {plan.steps if plan.steps is not None else 'from --num-epoch and the data'}",
+        f"trainer        {_count(processes.trainer_ranks, unit)}, data parallel {batches.data_parallel}",
+        f"engines        {processes.engines} vLLM of {_count(processes.devices_per_engine, unit)} each"
+        + (", sharing devices with the trainer" if processes.colocated else ""),
+        f"in all         {_count(processes.devices, unit)}",
+        f"rollout step   {batches.prompts} prompts, {batches.samples} samples"
+        + (f", at most {batches.tokens_generated:,} generated tokens" if batches.tokens_generated is not None else ""),
+        f"training step  {batches.optimizer_steps} optimizer steps of {batches.samples_per_optimizer_step} samples"
+        + (f", at most {batches.tokens_trained:,} tokens" if batches.tokens_trained is not None else ""),
+        f"weights        {plan.weight_update}",
+    ]
+    if plan.memory is not None:
+        memory = plan.memory
+        lines += [
+            f"parameters     {memory.parameters:,}",
+            f"memory         trainer {memory.trainer / GIB:.2f} GiB a device before activations (weights {memory.weights / GIB:.2f}, gradients "
+            f"{memory.gradients / GIB:.2f}, optimizer {memory.optimizer / GIB:.2f}, reference {memory.reference / GIB:.2f} on the host)",
+            f"               engine {memory.engine_weights / GIB:.2f} GiB of weights a device, {memory.kv_cache_per_token:,} bytes of cache a token",
+        ]
+    if plan.engine_flags:
+        lines.append(f"engine flags   {' '.join(plan.engine_flags)}")
+    lines.append("given          " + (", ".join(f"{name}={value!r}" for name, value in plan.given) or "nothing"))
+    return "\n".join(lines)
+
+
+def _batches(args: Namespace, ranks: int) -> Batches:
+    samples = args.rollout_batch_size * args.n_samples_per_prompt
+    model_ranks = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.context_parallel_size
+    longest = None
+    if args.rollout_max_response_len is not None:
+        prompt = args.rollout_max_prompt_len or 0
+        longest = min(
+            prompt + args.rollout_max_response_len,
+            args.rollout_max_context_len or prompt + args.rollout_max_response_len,
+        )
+    return Batches(
+        prompts=args.rollout_batch_size,
+        samples=samples,
+        optimizer_steps=samples // args.global_batch_size,
+        samples_per_optimizer_step=args.global_batch_size,
+        data_parallel=max(1, ranks // model_ranks),
+        tokens_generated=samples * args.rollout_max_response_len if args.rollout_max_response_len is not None else None,
+        tokens_trained=samples * longest if longest is not None else None,
+    )
+
+
+def _memory(args: Namespace, ranks: int) -> Memory:
+    """Adam in mixed precision: 2 bytes of weights, 4 of gradients, 12 of fp32 master and moments; in fp32 4, 4 and 8."""
+    count = parameter_count(args)
+    half = args.bf16 or args.fp16
+    model_ranks = args.tensor_model_parallel_size * args.pipeline_model_parallel_size
+    local = count // model_ranks
+    share = max(1, ranks // (model_ranks * args.context_parallel_size)) if args.use_distributed_optimizer else 1
+    optimizer = local * (12 if half else 8) // share
+    width = 2 if half else 4
+    uses_reference = args.use_kl_loss or args.kl_coef != 0
+    return Memory(
+        parameters=count,
+        weights=local * width,
+        gradients=local * 4,
+        optimizer=0 if args.optimizer_cpu_offload else optimizer,
+        reference=local * width if uses_reference else 0,
+        engine_weights=count * width // args.rollout_num_gpus_per_engine,
+        kv_cache_per_token=2 * args.num_layers * args.num_query_groups * args.kv_channels * width,
+    )
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}" + ("" if number == 1 else "s")
