@@ -11,7 +11,7 @@ from synctool.plan.hunks import Edits, FilePatch, Pair, is_inverse
 from synctool.plan.lineage import stands_on
 from synctool.plan.manifest import Manifest, Port
 from synctool.plan.model import Change, Decision, Dependency, Evidence, Kind, PlannedChange, Strength
-from synctool.plan.reverts import claim_of, pair_reverts
+from synctool.plan.reverts import pair_reverts
 from synctool.policy.model import OwnerKind
 
 if TYPE_CHECKING:
@@ -116,40 +116,40 @@ class Standing:
     def over(self, places: Iterable[int]) -> list[dict[int, set[str]]]:
         """For each change the earlier ones that it stands on, in the files that the changes at ``places`` touch."""
         paths = frozenset(path for place in places for path in self.edits.touched(pair_of(self.changes[place])))
-        if not paths:
-            return [{} for _ in self.changes]
         if paths not in self._known:
-            followed = set(paths)
-            near: list[Pair | None] = []
-            for change in self.changes:
-                pair = pair_of(change)
-                touched = self.edits.touched(pair)
-                if followed.isdisjoint(touched):
-                    near.append(None)
-                    continue
-                near.append(pair)
-                followed |= {c.path for c in self.edits.paths[pair] if c.old_path in followed}
-            self.edits.load(pair for pair in near if pair is not None)
-            nothing: tuple[FilePatch, ...] = ()
-            self._known[paths] = stands_on([self.edits.patches(pair) if pair else nothing for pair in near], set(paths))
+            self._known[paths] = self._run(range(len(self.changes)), paths) if paths else [{} for _ in self.changes]
         return self._known[paths]
+
+    def between(self, first: int, last: int) -> list[int]:
+        """The places after ``first`` and before ``last`` that stand on the change at ``first``, directly or through one another."""
+        window = range(first, last)
+        under = self._run(window, frozenset(self.edits.touched(pair_of(self.changes[first]))))
+        reached = {0}
+        for place in range(1, len(window)):
+            if reached & under[place].keys():
+                reached.add(place)
+        return [first + place for place in sorted(reached - {0})]
+
+    def _run(self, window: range, paths: frozenset[str]) -> list[dict[int, set[str]]]:
+        """``stands_on`` for neighbouring changes; the hunks of those that touch none of the paths are not even read."""
+        followed = set(paths)
+        near: list[Pair | None] = []
+        for place in window:
+            pair = pair_of(self.changes[place])
+            if followed.isdisjoint(self.edits.touched(pair)):
+                near.append(None)
+                continue
+            near.append(pair)
+            followed |= {c.path for c in self.edits.paths[pair] if c.old_path in followed}
+        self.edits.load(pair for pair in near if pair is not None)
+        nothing: tuple[FilePatch, ...] = ()
+        return stands_on([self.edits.patches(pair) if pair else nothing for pair in near], set(paths))
 
 
 def collapse(items: list[PlannedChange], standing: Standing) -> list[PlannedChange]:
     """Mark the revert pairs of the range, where downstream does not have the first half and no person decided otherwise; remark on reverts that stay."""
     commits = [item.change.commit for item in items]
-    places = [n for n, commit in enumerate(commits) if claim_of(commit)]
-    if not places:
-        return items
     edits = standing.edits
-    under = standing.over(places)
-
-    def in_between(target: int, revert: int) -> list[int]:
-        reached = {target}
-        for place in range(target + 1, revert):
-            if reached & under[place].keys():
-                reached.add(place)
-        return sorted(reached - {target})
 
     def inverse(revert: int, target: int) -> bool:
         edits.load([pair_of(items[revert].change), pair_of(items[target].change)])
@@ -161,7 +161,7 @@ def collapse(items: list[PlannedChange], standing: Standing) -> list[PlannedChan
         by_hand = wanted.by == "manifest" and wanted.kind is Kind.TAKE
         return wanted.kind is not Kind.PRESENT and not by_hand and items[revert].decision.by != "manifest"
 
-    pairs, kept = pair_reverts(commits, inverse, in_between, eligible)
+    pairs, kept = pair_reverts(commits, inverse, standing.between, eligible)
     result = list(items)
     for pair in pairs:
         target, revert = items[pair.target], items[pair.revert]

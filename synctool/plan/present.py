@@ -6,6 +6,7 @@ out of them. A file whose translation has another number of lines can't be addre
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -19,6 +20,7 @@ from synctool.plan.model import Evidence, Strength
 
 #: A line says something when it has at least this many letters and digits: brackets and blank lines repeat everywhere.
 TELLING_CHARACTERS = 3
+_TELLING = re.compile(rb"(?:[0-9A-Za-z\x80-\xff][^0-9A-Za-z\x80-\xff]*){%d}" % TELLING_CHARACTERS)
 #: Context lines tried, most first. Without context only a block with this many telling lines counts.
 CONTEXTS = (3, 2, 1)
 BLOCK_LINES = 3
@@ -46,11 +48,7 @@ class Search(NamedTuple):
 
 def telling(lines: Iterable[bytes]) -> int:
     """How many lines say something."""
-    return sum(1 for line in lines if sum(map(_is_word, line)) >= TELLING_CHARACTERS)
-
-
-def _is_word(byte: int) -> bool:
-    return byte >= 128 or 48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122
+    return sum(1 for line in lines if _TELLING.search(line))
 
 
 class _Text:
@@ -90,8 +88,11 @@ class Presence:
         self._translated = lru_cache(maxsize=1024)(self._translate)
         self._downstream = lru_cache(maxsize=1024)(self._read_downstream)
 
-    def _translate(self, oid: str, path: str) -> bytes:
-        return self.words.content(self.store.read(oid, "blob"), path)
+    def _translate(self, oid: str, path: str) -> tuple[bytes, bool]:
+        """A translated file, and whether it has as many lines as the original, so that upstream's line numbers hold."""
+        data = self.store.read(oid, "blob")
+        translated = self.words.content(data, path)
+        return translated, translated is data or translated.count(b"\n") == data.count(b"\n")
 
     def _read_downstream(self, oid: str) -> _Text:
         return _Text(split_lines(self.store.read(oid, "blob")))
@@ -132,29 +133,23 @@ class Presence:
         if self._same(here.oid, change.oid, path):
             return Search(total, total, lines)
         said = 0
-        new = split_lines(self._translated(change.oid, path))
-        old = (
-            split_lines(self._translated(change.old_oid, self.words.path(change.old_path)))
-            if change.status != "A"
-            else ()
-        )
-        if not self._aligned(change, new, old):
+        new, aligned = self._translated(change.oid, path)
+        old = b""
+        if change.status != "A":
+            old, old_aligned = self._translated(change.old_oid, self.words.path(change.old_path))
+            aligned = aligned and old_aligned
+        if not aligned:
             return Search(0, total, 0)
+        new_lines, old_lines = split_lines(new), split_lines(old)
         text = self._downstream(here.oid)
         for hunk in patch.hunks:
-            if _in_text(text, hunk, new, old):
+            if _in_text(text, hunk, new_lines, old_lines):
                 found += 1
                 said += telling(hunk.added) + telling(hunk.removed)
         return Search(found, total, said)
 
     def _same(self, downstream_oid: str, upstream_oid: str, path: str) -> bool:
-        return self.store.hash("blob", self._translated(upstream_oid, path)) == downstream_oid
-
-    def _aligned(self, change: PathChange, new: Lines, old: Lines) -> bool:
-        """Whether the translations have as many lines as the originals, so that upstream's line numbers hold."""
-        if len(new) != self.store.read(change.oid, "blob").count(b"\n") + 1:
-            return False
-        return not old or len(old) == self.store.read(change.old_oid, "blob").count(b"\n") + 1
+        return self.store.hash("blob", self._translated(upstream_oid, path)[0]) == downstream_oid
 
     def translate_patch(self, patch: FilePatch) -> FilePatch | None:
         """A patch in downstream's words, or None when its lines can't be addressed."""
@@ -163,14 +158,15 @@ class Presence:
         moved = change._replace(path=path, old_path=old_path)
         if patch.binary or not patch.hunks or SYMLINK in (change.mode, change.old_mode):
             return FilePatch(moved, patch.hunks, patch.binary)
-        new = _raw_lines(self._translated(change.oid, path)) if change.status != "D" else ()
-        old = _raw_lines(self._translated(change.old_oid, old_path)) if change.status != "A" else ()
+        new, aligned = self._translated(change.oid, path) if change.status != "D" else (b"", True)
+        old, old_aligned = self._translated(change.old_oid, old_path) if change.status != "A" else (b"", True)
+        if not (aligned and old_aligned):
+            return None
+        new_lines, old_lines = _raw_lines(new), _raw_lines(old)
         hunks = []
         for hunk in patch.hunks:
-            removed = old[hunk.old_at : hunk.old_at + len(hunk.removed)]
-            added = new[hunk.new_at : hunk.new_at + len(hunk.added)]
-            if len(removed) != len(hunk.removed) or len(added) != len(hunk.added):
-                return None
+            removed = old_lines[hunk.old_at : hunk.old_at + len(hunk.removed)]
+            added = new_lines[hunk.new_at : hunk.new_at + len(hunk.added)]
             hunks.append(Hunk(hunk.old_at, hunk.new_at, removed, added))
         # A hunk that only swaps one project's word for the other's says nothing once translated.
         return FilePatch(moved, tuple(h for h in hunks if h.removed != h.added), False)
@@ -196,9 +192,10 @@ def _in_text(text: _Text, hunk: Hunk, new: Lines, old: Lines) -> bool:
         block = new[max(start - context, 0) : end + context]
         if telling(block) < 2 or not text.has(block):
             continue
-        return not (hunk.removed or not hunk.added) or not text.has(
-            old[max(old_start - context, 0) : old_end + context]
-        )
+        # The old side still there means that this is another place that looks alike. One line of context says too little for that.
+        around = max(context, 2)
+        before = old[max(old_start - around, 0) : old_end + around]
+        return telling(before) < 2 or not text.has(before)
     if says < BLOCK_LINES or not text.has(new[start:end]):
         return False
     return not telling(hunk.removed) or not text.has(old[old_start:old_end])
@@ -210,6 +207,7 @@ class CommitIndex:
     def __init__(self, edits: Edits, pairs: Iterable[Pair], paths: set[str]) -> None:
         near = [pair for pair in pairs if not paths.isdisjoint(edits.touched(pair))]
         edits.load(near)
+        self.paths = {path for pair in near for path in edits.touched(pair)}
         self.keys: dict[str, set[tuple[object, ...]]] = {}
         self.by_key: defaultdict[tuple[object, ...], list[str]] = defaultdict(list)
         for pair in near:
@@ -246,17 +244,13 @@ def by_content(presence: Presence, index: CommitIndex, patches: Sequence[FilePat
     if not relevant:
         return []
     evidence: list[Evidence] = []
-    translated = [presence.translate_patch(patch) for patch in relevant]
-    if all(patch is not None for patch in translated):
-        matched = index.match(
-            [
-                patch
-                for patch in translated
-                if patch is not None and (patch.hunks or patch.binary or patch.change.status != "M")
-            ]
-        )
-        if matched is not None:
-            evidence.append(matched)
+    # Translating every hunk is the dear part: not for edits of files that no commit here ever touched.
+    if all(presence.words.path(patch.change.path) in index.paths for patch in relevant):
+        translated = [presence.translate_patch(patch) for patch in relevant]
+        if None not in translated:
+            says = [p for p in translated if p is not None and (p.hunks or p.binary or p.change.status != "M")]
+            matched = index.match(says)
+            evidence += [matched] if matched is not None else []
     seen = presence.search(relevant)
     if seen.found == seen.total and seen.telling:
         evidence.append(Evidence("hunks", Strength.STRONG, "every hunk is in the tree", None, seen.found, seen.total))

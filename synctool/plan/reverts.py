@@ -109,7 +109,7 @@ def pair_reverts(
 ) -> tuple[list[Collapse], list[Kept]]:
     """The pairs of a range that cancel out, and the reverts that stay.
 
-    ``is_inverse(revert, target)`` compares edits; ``in_between(target, revert)`` gives the places after the target, other than the revert, that stand
+    ``is_inverse(revert, target)`` compares edits; ``in_between(target, revert)`` gives the places between the two that stand
     on the target's lines, directly or through one another; ``eligible(target, revert)`` is false for a pair that must stay. Reverts are taken
     oldest first: of a change, its revert and its re-land, the first two collapse and the third stays.
     """
@@ -123,7 +123,7 @@ def pair_reverts(
         target = target_of(claim, commits[:place])
         if target is None or target in gone or not eligible(target, place):
             continue
-        blockers = [n for n in in_between(target, place) if n not in gone and n < place]
+        blockers = [n for n in in_between(target, place) if n not in gone]
         if blockers:
             kept.append(Kept(target, place, f"{commits[blockers[0]].oid[:9]} in between builds on it"))
         elif not is_inverse(place, target):
