@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from synctool.forge.base import Forge
     from synctool.policy.model import Policy
 
+#: Finds the manifest of a range, given the ids of its base (None: upstream's first commit) and its end.
+ManifestFor = Callable[[str | None, str], Manifest | None]
 #: ``base`` for a plan from upstream's first commit on.
 START = "start"
 _SLUG = re.compile(r"(?:[/:])([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
@@ -77,7 +79,7 @@ def build_plan(
     base: str | None,
     through: str,
     downstream: str = "HEAD",
-    manifest: Manifest | None = None,
+    manifest: Manifest | ManifestFor | None = None,
     forge: Forge | None = None,
     picks: Sequence[str] = (),
     today: datetime.date | None = None,
@@ -107,7 +109,7 @@ def build_plan(
         today or datetime.date.today(),
         history,
         manifests,
-        manifest,
+        None,
         progress,
         check_content,
     )
@@ -134,11 +136,15 @@ def build_plan(
     if start and base is None and not picks:
         remark = claimed_start(history, [c.commit for c in changes], _number_of(changes))
         warnings += [remark] if remark else []
+    begin = (start.base or None) if start else None
+    if callable(manifest):
+        manifest = manifest(begin, changes[-1].oid if picks else tip)
     if manifest is not None:
-        check_manifest(manifest, changes, None if start is None else start.base or None, tip)
+        check_manifest(manifest, changes, begin, tip, picks=bool(picks))
+        context.manifest = manifest
     items, more = _decide(context, changes, around)
     return Plan(
-        (start.base or None) if start else None,
+        begin,
         tip,
         ours,
         tuple(items),

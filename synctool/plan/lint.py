@@ -14,19 +14,24 @@ from synctool.plan.model import Change, Plan
 _CITED = re.compile(r"^Upstream-(Commit|PR): *\S*?#?([0-9a-f]{7,64}|\d{1,9})\s*$", re.MULTILINE | re.IGNORECASE)
 
 
-def check_manifest(manifest: Manifest, changes: Sequence[Change], base: str | None, through: str) -> None:
+def check_manifest(
+    manifest: Manifest, changes: Sequence[Change], base: str | None, through: str, *, picks: bool = False
+) -> None:
     """Refuse a manifest that belongs to another range.
 
     Raises:
         ConfigError: its ends differ from the plan's, or an entry names a change outside the range; ``where`` is file:line.
     """
-    if manifest.through != through:
+    if manifest.picks != picks:
+        kinds = ("single changes", "a range") if manifest.picks else ("a range", "single changes")
+        raise ConfigError(f"the manifest is for {kinds[0]}, this plan for {kinds[1]}", where=manifest.file)
+    if not picks and not through.startswith(manifest.through):
         raise ConfigError(
             f"the manifest is for a range that ends at {manifest.through[:9]}, not {through[:9]}",
             where=manifest.file,
             hint="name the right one with --manifest, or plan the range that it is for",
         )
-    if manifest.base is not None and manifest.base != base:
+    if not picks and manifest.base is not None and not (base or "").startswith(manifest.base):
         raise ConfigError(
             f"the manifest begins at {manifest.base[:9]}, this range at {base[:9] if base else 'the first commit'}",
             where=manifest.file,

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from synctool.errors import ConfigError
@@ -33,6 +33,7 @@ TOP: dict[str, str] = {
     "base_from": _TEXT,
     "through": _TEXT,
     "downstream": _TEXT,
+    "picks": _FLAG,
     "note": _TEXT,
 }
 #: Keys of the arrays of tables. An empty list marks keys of which one must be there.
@@ -113,12 +114,13 @@ class Port:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest, with the file that it came from (for messages)."""
+    """A manifest, with the file that it came from (for messages). ``picks`` marks one of single changes, which is no resume point."""
 
     file: str
     through: str
     base: str | None = None
     downstream: str | None = None
+    picks: bool = False
     entries: tuple[Entry, ...] = ()
     ports: tuple[Port, ...] = ()
     by_commit: Mapping[str, Entry] = field(default_factory=dict)
@@ -135,9 +137,26 @@ class Manifest:
         return f"{self.file}:{line}"
 
 
-def manifest_name(base: str | None, through: str) -> str:
-    """The file name for a range: ``44d29ee59..a897e1f40.toml``."""
-    return f"{base[:9] if base else 'start'}..{through[:9]}.toml"
+def manifest_name(base: str | None, through: str, *, picks: bool = False) -> str:
+    """The file name for a range, such as ``44d29ee59..a897e1f40.toml``, or for single changes, by the newest of them."""
+    return f"{'picks' if picks else base[:9] if base else 'start'}..{through[:9]}.toml"
+
+
+def read_manifest(path: Path, shown: str | None = None) -> Manifest:
+    """A manifest from a file; ``shown`` is its name in messages.
+
+    Raises:
+        ConfigError: it can't be read, or as ``parse_manifest``.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise ConfigError(f"can't read the manifest: {error.strerror}", where=shown or str(path)) from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            "the manifest is not UTF-8", where=shown or str(path), hint="save the file as UTF-8"
+        ) from None
+    return parse_manifest(text, shown or str(path))
 
 
 def parse_manifest(text: str, file: str) -> Manifest:
@@ -166,7 +185,8 @@ def parse_manifest(text: str, file: str) -> Manifest:
                 hint=f"the first is on line {first}: keep one",
             )
         by_commit[entry.commit] = entry
-    return Manifest(file, raw["through"], raw.get("base") or None, raw.get("downstream"), entries, ports, by_commit)
+    ends = raw["through"], raw.get("base") or None, raw.get("downstream")
+    return Manifest(file, *ends, raw.get("picks", False), entries, ports, by_commit)
 
 
 def _check(raw: dict[str, Any], index: LineIndex, file: str) -> None:

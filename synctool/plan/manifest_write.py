@@ -40,6 +40,8 @@ def new_manifest(plan: Plan, upstream: str = "") -> str:
     document.add("through", plan.through)
     if plan.downstream is not None:
         document.add("downstream", plan.downstream)
+    if plan.picks:
+        document.add("picks", True)
     return HEADER + tomlkit.dumps(document) + "".join(_change_text(item) for item in plan.items)
 
 

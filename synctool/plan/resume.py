@@ -6,15 +6,16 @@ reverted is not there, or does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from synctool.errors import UsageError
+from synctool.errors import RepositoryError, UsageError
 from synctool.git.commits import Commit
 from synctool.git.repo import Repo
 from synctool.plan.history import History
 from synctool.plan.manifest import Manifest
 from synctool.plan.model import Kind
+from synctool.plan.span import require_ancestor
 
 
 class Start(NamedTuple):
@@ -38,11 +39,14 @@ def find_start(
     """The base of a range that ends at ``through`` (full id). ``left_out`` says whether policy excludes an upstream commit, so that it has no trailer.
 
     Raises:
+        RepositoryError: the last sync ended at a commit that upstream no longer has.
         UsageError: nothing is recorded and the histories share no commit.
     """
     chain = repo.text("rev-list", "--first-parent", "--reverse", through, "--").split()
     place = {oid: n for n, oid in enumerate(chain)}
-    start = _from_manifests(manifests, place)
+    known_manifests = [manifest for manifest in manifests if not manifest.picks]
+    _refuse_lost(repo, known_manifests, place, downstream, through)
+    start = _from_manifests(known_manifests, chain, place)
     if start is None and baseline is not None and (found := repo.resolve(baseline)) is not None:
         start = Start(found, "the policy's upstream.baseline")
     if start is None:
@@ -83,17 +87,44 @@ def _place_of(key: str, place: dict[str, int]) -> int | None:
     return next((n for oid, n in place.items() if oid.startswith(key)), None)
 
 
-def _from_manifests(manifests: Iterable[Manifest], place: dict[str, int]) -> Start | None:
-    newest: Manifest | None = None
-    for manifest in manifests:
-        at = _place_of(manifest.through, place)
-        if at is not None and (newest is None or at > place[newest.through]):
-            newest = manifest
-    if newest is None:
+def _refuse_lost(
+    repo: Repo, manifests: Sequence[Manifest], place: dict[str, int], downstream: str, through: str
+) -> None:
+    """Refuse to go on when the last sync ended at a commit that upstream no longer has.
+
+    Only the last one counts: after a rewrite that was dealt with, older manifests still name lost commits.
+    """
+    order = (
+        {oid: n for n, oid in enumerate(repo.text("rev-list", "--reverse", downstream, "--").split())}
+        if manifests
+        else {}
+    )
+    dated = [(order[m.downstream], m) for m in manifests if m.downstream in order]
+    if not dated:
+        return
+    last = max(dated, key=lambda pair: pair[0])[1]
+    if _place_of(last.through, place) is not None:
+        return
+    try:
+        end = repo.resolve(last.through)
+    except RepositoryError:
+        raise RepositoryError(
+            f"the last sync ended at {last.through[:9]}, which is not in this repository",
+            where=last.file,
+            hint="fetch upstream; if it rewrote its history, plan with --from the newest commit that both have",
+        ) from None
+    if not repo.is_ancestor(through, end):
+        require_ancestor(repo, end, through)
+
+
+def _from_manifests(manifests: Sequence[Manifest], chain: Sequence[str], place: dict[str, int]) -> Start | None:
+    found = [(at, manifest) for manifest in manifests if (at := _place_of(manifest.through, place)) is not None]
+    if not found:
         return None
+    at, newest = max(found, key=lambda pair: pair[0])
     deferred = [e.commit[:9] if e.pr is None else f"#{e.pr}" for e in newest.entries if e.decision is Kind.DEFER]
     warnings = (f"deferred in {newest.file}: {', '.join(deferred)}; take them with --pr or --pick",) if deferred else ()
-    return Start(newest.through, f"the manifest {newest.file}", warnings)
+    return Start(chain[at], f"the manifest {newest.file}", warnings)
 
 
 def claimed_start(history: History, commits: Iterable[Commit], number_of: Callable[[Commit], int | None]) -> str | None:
