@@ -176,6 +176,10 @@ class Flag(Scoped):
     report: Reason | None = Field(
         default=None, description="Why there is no single target: the flag is reported, not translated."
     )
+    attribute: bool = Field(
+        default=True,
+        description="Whether the attribute (sglang_dp_size) is mapped too, rather than left to the families.",
+    )
     bare: bool = Field(
         default=False, description="Whether the forms without the engine's prefix are mapped too (dp-size, dp_size)."
     )

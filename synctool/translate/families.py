@@ -42,7 +42,7 @@ def family_forms(family: Family) -> dict[str, str]:
 
 def flag_forms(flag: Flag) -> dict[str, str]:
     """Upstream spelling -> downstream spelling of a flag: ``--sglang-dp-size``, ``sglang-dp-size``, ``sglang_dp_size`` and, with ``bare``,
-    ``--dp-size``, ``dp-size`` and ``dp_size``. A flag without a target maps to itself.
+    ``--dp-size``, ``dp-size`` and ``dp_size``. Without ``attribute`` the underscored ones are left out. A flag without a target maps to itself.
     """
     source, target = flag.from_[2:], (flag.to or flag.from_)[2:]
     pairs = [(source, target)]
@@ -52,5 +52,6 @@ def flag_forms(flag: Flag) -> dict[str, str]:
     for one, other in pairs:
         forms[f"--{one}"] = f"--{other}"
         forms[one] = other
-        forms[one.replace("-", "_")] = other.replace("-", "_")
+        if flag.attribute:
+            forms[one.replace("-", "_")] = other.replace("-", "_")
     return forms

@@ -113,6 +113,7 @@ def test_a_family_of_two_words() -> None:
 def test_bare_flags_only_when_asked_for() -> None:
     flag = '[[flag]]\nfrom = "--up-dp-size"\nto = "--down-data-size"\n'
     assert translator(flag).text("dp_size --dp-size") == "dp_size --dp-size"
+    assert translator(flag + "attribute = false\n").text("--up-dp-size up_dp_size") == "--down-data-size up_dp_size"
     assert translator(flag + "bare = true\n").text("dp_size --dp-size xdp_size") == "data_size --data-size xdp_size"
 
 
