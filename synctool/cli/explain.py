@@ -78,8 +78,11 @@ def _path(inputs: Inputs, path: str) -> list[Step]:
     if rule is not None:
         steps.append((f"{path} lands at {target}", rule.describe(), policy.where(rule)))
     elif target != path:
-        words = {found.rule.line: found.rule for found in translator.paths.trace(path)}
-        steps += [(f"{path} lands at {target}", word.describe(), policy.where(word)) for word in words.values()]
+        for found in translator.paths.trace(path):
+            what = f"{path} lands at {target}" if not steps else "  and"
+            step = (what, found.rule.describe(), policy.where(found.rule))
+            if step[1:] not in [earlier[1:] for earlier in steps]:
+                steps.append(step)
     else:
         steps.append((f"{path} is the same on both sides", "", ""))
     owner = policy.owner_of(target)
@@ -94,6 +97,8 @@ def _path(inputs: Inputs, path: str) -> list[Step]:
     )
     for line, other in _other_owners(inputs, target):
         steps.append(("  (an earlier rule that it overrides)", other, f"{policy.file}:{line}"))
+    if owner.kind.value == "mirror":
+        steps += _absence(inputs, path, target)
     skip = translator.skips(target)
     if skip is not None:
         steps.append(("its content is not translated", f"translate.skip '{skip}'", policy.where(policy.translate)))
@@ -104,6 +109,24 @@ def _path(inputs: Inputs, path: str) -> list[Step]:
         elif one.except_ and not one.only and not one.holds_for(target):
             steps.append(("a rule does not hold here", one.describe(), policy.where(one)))
     return steps
+
+
+def _absence(inputs: Inputs, path: str, target: str) -> list[Step]:
+    """Why downstream lacks a mirrored file, if it does, and what its next upstream change would do."""
+    repo, policy = inputs.repo, inputs.policy
+    try:
+        if target in repo.tree("HEAD"):
+            return []
+        # Before the fork renamed things the file had upstream's name.
+        names = dict.fromkeys((target, path))
+        gone = repo.text("log", "-1", "--diff-filter=D", "--no-renames", "--format=%h %s", "HEAD", "--", *names)
+    except RepositoryError:  # an unborn branch
+        return []
+    where = policy.where(policy.deleted) if policy.deleted.line else policy.file
+    if gone:
+        rule = policy.deleted.once_deleted
+        return [(f"{target} was deleted here, by {gone}", f"deleted.once_deleted = {rule}", where)]
+    return [(f"{target} was never here", f"deleted.never_ported = {policy.deleted.never_ported}", where)]
 
 
 def _other_owners(inputs: Inputs, path: str) -> list[tuple[int, str]]:

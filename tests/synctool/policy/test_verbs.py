@@ -147,6 +147,20 @@ def test_explain_names_the_rule_and_its_line(fork, policy: str, capsys, subject:
         assert "p.toml:" in out
 
 
+def test_explain_says_why_a_mirrored_file_is_not_here(fork, policy: str, capsys) -> None:
+    path = Path(policy)
+    path.write_text(
+        path.read_text()
+        + "[[owner]]\npaths = ['/old/']\nowner = 'mirror'\nreason = 'after all'\n[deleted]\nonce_deleted = 'comes-back'\n"
+    )
+    out = call(capsys, "explain", "-C", str(fork[0]), "--policy", policy, "old/gone.txt")[1]
+    assert "was deleted here, by" in out
+    assert "deleted.once_deleted = comes-back" in out
+    out = call(capsys, "explain", "-C", str(fork[0]), "--policy", policy, "otter/new.py")[1]
+    assert "badger/new.py was never here" in out
+    assert "deleted.never_ported = backfill" in out
+
+
 def test_explain_an_excluded_change_by_number_and_by_commit(fork, policy: str, capsys) -> None:
     folder, _, tip = fork
     path = Path(policy)
