@@ -266,3 +266,14 @@ def test_paths_are_mapped_one_to_one_or_the_collision_is_told(paths: list[str]) 
         if landed.count(target) > 1
     }
     assert told == double
+
+
+def test_odd_characters_shift_nothing() -> None:
+    assert TRANSLATOR.text("😀slime é\u0301 𝒳 SGLangX\u2028slime") == "😀vime é\u0301 𝒳 VLLMX\u2028vime"
+    undecodable = b"slime/\xff\xfe.py".decode("utf-8", "surrogateescape")
+    assert TRANSLATOR.path(undecodable).encode("utf-8", "surrogateescape") == b"vime/\xff\xfe.py"
+
+
+def test_links_are_translated_by_words_and_left_alone_when_not_text() -> None:
+    assert TRANSLATOR.link(b"../slime/sglang") == b"../vime/vllm"
+    assert TRANSLATOR.link(b"../slime/\xff") == b"../slime/\xff"
