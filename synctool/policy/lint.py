@@ -14,6 +14,7 @@ from typing import Literal
 from synctool.policy.globs import matches
 from synctool.policy.model import Exclude, Family, Flag, Owner, Policy, Rule, Scoped, Term
 from synctool.translate import Translator
+from synctool.translate.families import family_forms
 from synctool.translate.translator import decode
 from synctool.translate.vocabulary import compile_rules, family_literals, flag_literals, term_rules, word_rules
 
@@ -151,8 +152,6 @@ def _check_words(checker: Checker) -> None:
 
 
 def _all_forms(family: Family) -> dict[str, str]:
-    from synctool.translate.families import family_forms
-
     return family_forms(family.model_copy(update={"omit": ()}))
 
 

@@ -153,16 +153,13 @@ def _name(location: Location) -> str:
 
 
 def _example(location: Location) -> str:
-    key = str(location[-1])
+    """What to write where a key is missing."""
+    table, key = location[0], str(location[-1])
     if len(location) == 1:
         return "'schema = 1' as the first line" if key == "schema" else f"a [{key}] table"
-    return (
-        {"reason": "reason = 'why, for whoever asks later'", "owner": "owner = 'who answers for it'"}.get(
-            key, f"{key} = ..."
-        )
-        if (location[0] != "owner" or key != "owner")
-        else "owner = 'mirror', 'native', 'exclude' or 'port'"
-    )
+    if key == "owner":
+        return "owner = 'mirror', 'native', 'exclude' or 'port'" if table == "owner" else "owner = 'who answers for it'"
+    return "reason = 'why, for whoever asks later'" if key == "reason" else f"{key} = ..."
 
 
 _ARRAY_TABLES = {
