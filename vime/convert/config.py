@@ -66,7 +66,10 @@ def model_shape(config: Any, where: str = "config.json") -> ModelShape:
         "use_sliding_window": (True, bool(getattr(config, "use_sliding_window", False))),
         "attention_dropout": (config.attention_dropout, bool(config.attention_dropout)),
         "rope_type": (rope["rope_type"], rope["rope_type"] not in _ROPE_TYPES),
-        "partial_rotary_factor": (rope.get("partial_rotary_factor"), rope.get("partial_rotary_factor") not in (None, 1.0)),
+        "partial_rotary_factor": (
+            rope.get("partial_rotary_factor"),
+            rope.get("partial_rotary_factor") not in (None, 1.0),
+        ),
     }
     for name, (value, bad) in unsupported.items():
         if bad:

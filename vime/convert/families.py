@@ -23,7 +23,9 @@ class Family:
     before: dict[str, Rule] = field(
         default_factory=lambda: {"embedding.word_embeddings.weight": Vocabulary("model.embed_tokens.weight")}
     )
-    after: dict[str, Rule] = field(default_factory=lambda: {"decoder.final_layernorm.weight": Whole("model.norm.weight")})
+    after: dict[str, Rule] = field(
+        default_factory=lambda: {"decoder.final_layernorm.weight": Whole("model.norm.weight")}
+    )
     output: dict[str, Rule] = field(default_factory=lambda: {"output_layer.weight": Vocabulary("lm_head.weight")})
     qkv_bias: bool = False
     qk_norm: bool = False

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ class HfReader:
         if index.exists():
             missing = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"]) - self.names
             if missing:
-                raise VimeError(f"{len(missing)} tensors of the index are missing, first {min(missing)}", where=str(index))
+                raise VimeError(
+                    f"{len(missing)} tensors of the index are missing, first {min(missing)}", where=str(index)
+                )
 
     @property
     def names(self) -> set[str]:
@@ -56,6 +59,10 @@ class HfReader:
         if name not in self._holder:
             raise VimeError(f"the checkpoint has no tensor {name!r}", where=str(self.directory))
         return self._holder[name].get_slice(name)
+
+    def of_layer(self, layer: int, pattern: str) -> Any:
+        """The slice that a rule's name pattern means in this layer."""
+        return self(pattern.format(i=layer))
 
     def close(self) -> None:
         self._stack.close()
@@ -73,7 +80,7 @@ def load_hf(model: torch.nn.Module, directory: str | Path, shape: ModelShape, ra
     try:
         for name, rule, layer in FAMILIES[shape.model_type].rules(shape):
             used.update(source.format(i=layer) for source in rule.sources)
-            value = rule.shard(lambda source, i=layer: reader(source.format(i=i)), shape, rank, size)
+            value = rule.shard(partial(reader.of_layer, layer), shape, rank, size)
             parameter = parameters.pop(name, None)
             if parameter is None or parameter.shape != value.shape:
                 held = "no such parameter" if parameter is None else f"shape {tuple(parameter.shape)}"
@@ -141,12 +148,12 @@ def save_hf(
     for part, shard in enumerate(_by_size(weights, shard_bytes), 1):
         total += _write_shard(staging, part, shard, weight_map)
     if part == 1:
-        os.rename(staging / _shard_name(1), staging / "model.safetensors")
+        (staging / _shard_name(1)).rename(staging / "model.safetensors")
     else:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (staging / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True), encoding="utf-8")
     shutil.rmtree(target, ignore_errors=True)
-    os.rename(staging, target)
+    staging.rename(target)
 
 
 def _shard_name(part: int) -> str:

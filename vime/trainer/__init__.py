@@ -4,3 +4,9 @@ Pure tensor functions (`advantages`, `kl`, `losses`, `reduce`, `batching`, `sche
 flag; `trainer.Trainer` is the rim that joins them to Megatron-core, one instance a rank. Importing this package loads
 neither torch nor Megatron.
 """
+
+import warnings
+
+# Megatron warns at import, several times, of what is the normal case here: no Transformer Engine, no Apex.
+warnings.filterwarnings("ignore", message="(Transformer Engine and )?Apex (is|are) not installed")
+warnings.filterwarnings("ignore", message="full scope is deprecated")

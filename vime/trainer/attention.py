@@ -10,15 +10,17 @@ no mask is needed. On a GPU the packed tokens go to a variable-length kernel as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-
-import vime.trainer.parallel  # noqa: F401  quiets Megatron's import
 from megatron.core.transformer import MegatronModule, TransformerConfig
+
+from vime.trainer.kernels import rotate
 
 # A bucket takes in shorter sequences down to this share of its longest: at most that much padding, few calls.
 _SHORTEST_IN_BUCKET = 0.75
@@ -38,7 +40,7 @@ class Bucket:
 class PackedSequences:
     """Where sequences begin in a packed row of tokens, and what attention needs of that, computed once a micro-batch.
 
-    cu_seqlens int32 [sequences + 1]; positions int64 [tokens]; cos, sin [tokens, 1, head_dim] in the model's dtype.
+    cu_seqlens int32 [sequences + 1]; positions int64 [tokens]; cos, sin [tokens, 1, head_dim / 2] in the model's dtype.
     `restore` int64 [tokens] finds each packed token in the concatenated buckets (None: they are in order, unpadded).
     """
 
@@ -73,9 +75,8 @@ class Rotary:
         return cls(inverse, scale)
 
     def tables(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin [tokens, 1, head_dim] for int positions [tokens]; computed in fp32."""
-        angles = positions[:, None].float() * self.inverse
-        angles = torch.cat((angles, angles), -1)[:, None]
+        """cos and sin [tokens, 1, head_dim / 2] for int positions [tokens]; computed in fp32."""
+        angles = (positions[:, None].float() * self.inverse)[:, None]
         return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)
 
 
@@ -127,12 +128,6 @@ def _buckets(
     return tuple(buckets), padded_start.repeat_interleave(sizes) + positions
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding of x [tokens, heads, dim], the two halves of `dim` being real and imaginary part."""
-    first, second = x.chunk(2, -1)
-    return x * cos + torch.cat((-second, first), -1) * sin
-
-
 def attend_buckets(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
     """Causal attention within each sequence, batched by like length: q [tokens, heads, dim], k and v [tokens, groups, dim]."""
     repeat = q.shape[1] // k.shape[1]
@@ -155,17 +150,24 @@ def attend_buckets(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: Pa
 def attend_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
     """The same on a GPU: FlashAttention 3 where installed, else torch's variable-length kernel."""
     cu, longest = packed.cu_seqlens, packed.longest
-    try:
-        from flash_attn_interface import flash_attn_varlen_func
-    except ImportError:
-        from torch.nn.attention.varlen import varlen_attn
+    flash = _flash_attention()
+    if flash is not None:
+        out = flash(q, k, v, cu, cu, longest, longest, causal=True)
+        return out[0] if isinstance(out, tuple) else out
+    from torch.nn.attention.varlen import varlen_attn
 
-        repeat = q.shape[1] // k.shape[1]
-        if repeat > 1:
-            k, v = (x.repeat_interleave(repeat, 1) for x in (k, v))
-        return varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0))
-    out = flash_attn_varlen_func(q, k, v, cu, cu, longest, longest, causal=True)
-    return out[0] if isinstance(out, tuple) else out
+    repeat = q.shape[1] // k.shape[1]
+    if repeat > 1:
+        k, v = (x.repeat_interleave(repeat, 1) for x in (k, v))
+    return varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0))
+
+
+@functools.cache
+def _flash_attention() -> Callable[..., Any] | None:
+    try:
+        return importlib.import_module("flash_attn_interface").flash_attn_varlen_func
+    except ImportError:
+        return None
 
 
 class PackedAttention(MegatronModule):

@@ -240,13 +240,3 @@ def flatten(column: Sequence[Any], samples: Sequence[int]) -> torch.Tensor:
     if all(isinstance(c, torch.Tensor) for c in chosen):
         return torch.cat(chosen).float()
     return torch.tensor([float(x) for c in chosen for x in c], dtype=torch.float32)
-
-
-def scoring_batches(args: Any, lengths: Sequence[int], fallback: list[list[int]]) -> list[list[int]]:
-    """Micro-batches for forward passes without gradients: larger where `--log-probs-max-tokens-per-gpu` allows it."""
-    limit = getattr(args, "log_probs_max_tokens_per_gpu", None)
-    if limit is None:
-        return [micro for micro in fallback if micro]
-    return schedule.pack_by_tokens(range(len(lengths)), [float(n) for n in lengths], limit)
-
-

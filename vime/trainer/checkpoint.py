@@ -134,19 +134,16 @@ def find(root: str | Path, layout: ShardLayout, step: int | None = None) -> int 
         if path.name.endswith(".incomplete"):
             log.warning("skipping %s: it was never finished", path)
     if step is not None:
-        reason = _why_unusable(_directory(root, step)) if step in present else "there is no such checkpoint"
-        if reason:
-            raise VimeError(f"--ckpt-step {step}: {reason}", where=str(root), hint=f"present: {present}")
+        broken = _why_unusable(_directory(root, step)) if step in present else "there is no such checkpoint"
+        if broken:
+            raise VimeError(f"--ckpt-step {step}: {broken}", where=str(root), hint=f"present: {present}")
         _require_layout(_directory(root, step), layout)
         return step
     marked = _marked(root)
     for iteration in present:
         path = _directory(root, iteration)
-        reason: str | None
-        if marked is None or iteration > marked:
-            reason = f"not marked complete in {MARKER}"
-        else:
-            reason = _why_unusable(path)
+        unmarked = marked is None or iteration > marked
+        reason = f"not marked complete in {MARKER}" if unmarked else _why_unusable(path)
         if reason is None:
             _require_layout(path, layout)
             return iteration
@@ -154,8 +151,15 @@ def find(root: str | Path, layout: ShardLayout, step: int | None = None) -> int 
     return None
 
 
-def load(root: str | Path, iteration: int, place: Place, layout: ShardLayout, device: torch.device) -> dict[str, Any]:
-    """This rank's parts of a checkpoint, by kind, after checking their sha256. A collective.
+def load(
+    root: str | Path,
+    iteration: int,
+    place: Place,
+    layout: ShardLayout,
+    device: torch.device,
+    only: str | None = None,
+) -> dict[str, Any]:
+    """This rank's parts of a checkpoint, by kind (or `only` one), after checking their sha256. A collective.
 
     Raises VimeError on every rank when any rank's file is damaged.
     """
@@ -164,6 +168,8 @@ def load(root: str | Path, iteration: int, place: Place, layout: ShardLayout, de
     parts: dict[str, Any] = {}
     damaged = None
     for kind, name in place.files(layout).items():
+        if only not in (None, kind):
+            continue
         if _digest(path / name) != expected[name]["sha256"]:
             damaged = name
             break
@@ -182,10 +188,10 @@ def random_states() -> dict[str, Any]:
     import numpy
     from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
 
-    name, keys, position, has_gauss, gauss = numpy.random.get_state()
+    name, keys, *rest = numpy.random.get_state()
     return {
         "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(keys.astype("int64")), int(position), int(has_gauss), float(gauss)),
+        "numpy": (str(name), torch.tensor([int(k) for k in keys]), *rest),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         "megatron": get_cuda_rng_tracker().get_states(),
@@ -265,7 +271,7 @@ def _replace_text(path: Path, text: str) -> None:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(temporary, path)
+    temporary.replace(path)
     _sync_directory(path.parent)
 
 
@@ -274,8 +280,8 @@ def _move_into_place(staging: Path, final: Path) -> None:
     retired = final.with_name(f"{final.name}.replaced")
     shutil.rmtree(retired, ignore_errors=True)
     if final.exists():
-        os.rename(final, retired)
-    os.rename(staging, final)
+        final.rename(retired)
+    staging.rename(final)
     _sync_directory(final.parent)
     shutil.rmtree(retired, ignore_errors=True)
 

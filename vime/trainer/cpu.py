@@ -136,11 +136,11 @@ def apply() -> None:
         )
     replacement = _CpuTorch()
     for name in _MODULES:
-        module = importlib.import_module(name)
-        if not isinstance(module.torch, _CpuTorch):
-            module.torch = replacement
+        names = vars(importlib.import_module(name))
+        if not isinstance(names["torch"], _CpuTorch):
+            names["torch"] = replacement
     for name in ("megatron.core.optimizer.clip_grads", "megatron.core.optimizer.optimizer"):
-        importlib.import_module(name).clip_grad_by_total_norm_fp32 = _clip_by_total_norm
+        vars(importlib.import_module(name))["clip_grad_by_total_norm_fp32"] = _clip_by_total_norm
 
 
 def seed_rng(seed: int, tensor_rank: int, expert_rank: int = 0) -> None:

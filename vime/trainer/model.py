@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-
-import vime.trainer.parallel  # noqa: F401  quiets Megatron's import
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer import TransformerConfig
-from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
 from vime.convert.config import ModelShape
 from vime.convert.families import FAMILIES
 from vime.errors import VimeError
 from vime.trainer.attention import PackedAttention, PackedSequences, Rotary
+from vime.trainer.kernels import RmsNorm, SwiGlu
 from vime.trainer.log_probs import chunked_log_probs
 
 
@@ -81,6 +81,7 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, tenso
         layernorm_epsilon=shape.norm_eps,
         gated_linear_unit=True,
         activation_func=F.silu,
+        use_te_activation_func=True,  # take the activation from the layer spec
         add_bias_linear=False,
         add_qkv_bias=family.qkv_bias,
         qk_layernorm=family.qk_norm,
@@ -114,11 +115,16 @@ def training_dtype(args: Any) -> torch.dtype:
     return torch.bfloat16 if getattr(args, "bf16", False) else torch.float32
 
 
-def layer_spec(config: TransformerConfig) -> ModuleSpec:
-    """Megatron's local layer spec with our packed attention in it."""
+def block_spec(config: TransformerConfig) -> TransformerBlockSubmodules:
+    """Megatron's local layer spec with our packed attention, norms and activation in it."""
     spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
-    spec.submodules.self_attention.submodules.core_attention = PackedAttention
-    return spec
+    layer, attention = spec.submodules, spec.submodules.self_attention.submodules
+    layer.input_layernorm = layer.pre_mlp_layernorm = RmsNorm
+    layer.mlp.submodules.activation_func = SwiGlu
+    attention.core_attention = PackedAttention
+    if config.qk_layernorm:
+        attention.q_layernorm = attention.k_layernorm = RmsNorm
+    return TransformerBlockSubmodules(layer_specs=[spec] * config.num_layers, layer_norm=RmsNorm)
 
 
 def build_model(shape: ModelShape, hf_config: Any, args: Any, device: torch.device, tensor_ranks: int) -> PolicyModel:
@@ -128,7 +134,7 @@ def build_model(shape: ModelShape, hf_config: Any, args: Any, device: torch.devi
         shape,
         Rotary.from_hf(hf_config, device),
         config=config,
-        transformer_layer_spec=layer_spec(config),
+        transformer_layer_spec=block_spec(config),
         vocab_size=shape.padded_vocab(tensor_ranks),
         max_sequence_length=shape.max_positions,
         parallel_output=True,

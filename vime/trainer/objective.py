@@ -72,7 +72,8 @@ def policy_objective(args: Any, batch: MicroBatch, log_probs: torch.Tensor, entr
     old = columns.get("old_log_probs", log_probs.detach())
     high = args.eps_clip if args.eps_clip_high is None else args.eps_clip_high
     token = losses.ppo_clip(log_probs, old, columns["advantages"], args.eps_clip, high, args.eps_clip_c)
-    policy, metrics = token.loss, {}
+    policy = token.loss
+    metrics: dict[str, torch.Tensor] = {}
     if "rollout_log_probs" in columns:
         # Masked tokens (tools) carry no engine probability: only weighted ones are looked at.
         weight, truncated = losses.importance_weight(

@@ -7,8 +7,6 @@ import math
 from typing import Any
 
 import torch
-
-import vime.trainer.parallel  # noqa: F401  quiets Megatron's import
 from megatron.core.distributed import (
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -22,6 +20,7 @@ from megatron.core.optimizer import (
 )
 from megatron.core.optimizer import optimizer as megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
 from vime.trainer import cpu
 from vime.trainer.model import PolicyModel, training_dtype
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,6 @@ import torch
 import torch.distributed as dist
 
 from vime.errors import VimeError
-
-# Megatron warns at import, several times, of what is the normal case here: no Transformer Engine, no Apex.
-warnings.filterwarnings("ignore", message="(Transformer Engine and )?Apex (is|are) not installed")
-warnings.filterwarnings("ignore", message="full scope is deprecated")
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from vime.errors import VimeError
+from vime.trainer.attention import pack
+
+if TYPE_CHECKING:
+    from vime.trainer.model import PolicyModel
 
 
 @dataclass(frozen=True)
@@ -62,18 +68,33 @@ def compare(
     indices: Sequence[int],
 ) -> ParityReport:
     """Compare per-sample log-probabilities [response tokens] of both sides where the mask is 1."""
-    total, count, worst = 0.0, 0, (-1.0, None, None)
-    for own, other, mask, index in zip(trainer, engine, masks, indices, strict=True):
-        kept = torch.as_tensor(mask, dtype=torch.bool)
-        if not kept.any():
-            continue
-        gap = (own.double().cpu() - torch.as_tensor(other, dtype=torch.float64).cpu()).abs()
-        gap = torch.where(kept, gap.nan_to_num(float("inf")), torch.zeros_like(gap))
-        total, count = total + gap.sum().item(), count + int(kept.sum())
-        peak = int(gap.argmax())
-        if gap[peak].item() > worst[0]:
-            worst = (gap[peak].item(), index, peak)
-    return ParityReport(total / max(count, 1), max(worst[0], 0.0), count, worst[1], worst[2])
+    lengths = [len(mask) for mask in masks]
+    if not sum(lengths):
+        return ParityReport(0.0, 0.0, 0)
+    kept = torch.tensor([m for mask in masks for m in mask], dtype=torch.bool)
+    own = torch.cat([values.detach().cpu() for values in trainer]).double()
+    theirs = torch.tensor([value for values in engine for value in values], dtype=torch.float64)
+    gap = torch.where(kept, (own - theirs).abs().nan_to_num(float("inf")), torch.zeros_like(own))
+    count = int(kept.sum())
+    peak = token = int(gap.argmax())
+    sample = 0
+    while token >= lengths[sample]:
+        token -= lengths[sample]
+        sample += 1
+    worst = (indices[sample], token) if count else (None, None)
+    return ParityReport(gap.sum().item() / max(count, 1), gap[peak].item(), count, *worst)
+
+
+def gather(own: ParityReport, group: dist.ProcessGroup) -> ParityReport:
+    """One report over the ranks of `group`; a collective."""
+    if group.size() == 1:
+        return own
+    reports: list[Any] = [None] * group.size()
+    dist.all_gather_object(reports, own, group=group)
+    tokens = sum(report.tokens for report in reports)
+    worst = max(reports, key=lambda report: report.max)
+    total = sum(report.mean * report.tokens for report in reports)
+    return dataclasses.replace(worst, mean=total / max(tokens, 1), tokens=tokens)
 
 
 def require(report: ParityReport, threshold: float, where: str) -> None:
@@ -106,7 +127,30 @@ def hf_hidden_states(
     return [(name, torch.cat([x.reshape(-1, x.shape[-1]) for x in seen[name]])) for name in names]
 
 
-class capture:  # noqa: N801  reads as a statement: with capture(points, into)
+@torch.no_grad()
+def compare_layers(
+    model: PolicyModel,
+    expected: Sequence[tuple[str, torch.Tensor]],
+    sequences: Sequence[Sequence[int]],
+    tolerance: float,
+) -> LayerReport:
+    """Hidden states of `model` against `expected` (from `hf_hidden_states`): the largest difference over tokens,
+    relative to the layer's largest value."""
+    parameter = next(model.parameters())
+    points = [model.embedding, *model.decoder.layers, model.decoder.final_layernorm]
+    seen: dict[str, list[torch.Tensor]] = {name: [] for name, _ in expected}
+    packed = pack([len(s) for s in sequences], model.rotary, parameter.dtype, parameter.device)
+    tokens = torch.tensor([token for sequence in sequences for token in sequence], device=parameter.device)
+    with capture(dict(zip(seen, points, strict=True)), seen):
+        model.hidden_states(tokens, packed)
+    differences = []
+    for name, reference in expected:
+        own = seen[name][0].reshape(reference.shape).float().cpu()
+        differences.append((name, ((own - reference).abs().max() / reference.abs().max().clamp_min(1e-6)).item()))
+    return LayerReport(differences, tolerance)
+
+
+class capture:
     """Context in which the output of each named module is appended to `into[name]`."""
 
     def __init__(self, points: dict[str, torch.nn.Module], into: dict[str, list[torch.Tensor]]) -> None:

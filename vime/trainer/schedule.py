@@ -27,7 +27,7 @@ def split_into_steps(rollout_ids: Sequence[Hashable], rollouts_per_step: int) ->
     step_of = {rollout: i // rollouts_per_step for i, rollout in enumerate(dict.fromkeys(rollout_ids))}
     complete = len(step_of) // rollouts_per_step
     steps: list[list[int]] = [[] for _ in range(complete)]
-    dropped = []
+    dropped: list[int] = []
     for i, rollout in enumerate(rollout_ids):
         (steps[step_of[rollout]] if step_of[rollout] < complete else dropped).append(i)
     return steps, dropped
@@ -99,9 +99,7 @@ def partition(items: Sequence[int], costs: Sequence[float], parts: int, equal_si
     return [sorted(members) for _, members in heap[0][2]]
 
 
-def _state(
-    sets: list[tuple[float, list[int]]], serial: int
-) -> tuple[float, int, list[tuple[float, list[int]]]]:
+def _state(sets: list[tuple[float, list[int]]], serial: int) -> tuple[float, int, list[tuple[float, list[int]]]]:
     """A heap entry: the widest spread of costs comes out first; `serial` makes ties deterministic."""
     sets = sorted(sets, key=lambda entry: -entry[0])
     return sets[-1][0] - sets[0][0], serial, sets

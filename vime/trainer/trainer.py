@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from vime.convert import hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
 from vime.sample import Sample
-from vime.trainer import batching, checkpoint, cpu, objective, optimizer, parallel, parity
+from vime.trainer import batching, checkpoint, cpu, objective, optimizer, parallel, parity, schedule, state
 from vime.trainer.advantages import broadcast_to_tokens, moments, whiten
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.model import Scoring, build_model
@@ -75,14 +76,18 @@ class Trainer:
         if resume is None:
             self._load_hf(self.args.hf_checkpoint)
         else:
-            self._load_model(checkpoint.load(self.args.load, resume, self.place, self.shards, self.device))
+            parts = checkpoint.load(self.args.load, resume, self.place, self.shards, self.device)
+            state.load_model_state(self.model, parts["model"])
         # The optimizer copies the weights it starts from, so it is built after they are loaded.
         self.ddp = optimizer.wrap_model(self.model, self.args)
         self.optimizer = optimizer.build_optimizer(self.ddp, self.args, self.device)
         self.scheduler = optimizer.build_scheduler(self.optimizer, self.args, self.steps_per_rollout)
-        start = 0 if resume is None else self._restore(resume) + 1
+        if resume is not None:
+            self._restore(parts)
         asked = getattr(self.args, "start_rollout_id", None)
-        return start if asked is None else asked
+        if asked is not None:
+            return asked
+        return 0 if resume is None else resume + 1
 
     @property
     def steps_per_rollout(self) -> int:
@@ -110,7 +115,8 @@ class Trainer:
             step = self._agree(lambda: checkpoint.find(source, self.shards, getattr(self.args, "ref_ckpt_step", None)))
             if step is None:
                 raise VimeError("no complete checkpoint", where=f"--ref-load {source}")
-            self._load_model(checkpoint.load(source, step, self.place, self.shards, self.device))
+            parts = checkpoint.load(source, step, self.place, self.shards, self.device, only="model")
+            state.load_model_state(self.model, parts["model"])
         else:
             self._load_hf(source)
         self.weights.keep(REFERENCE)
@@ -124,7 +130,9 @@ class Trainer:
         found = self._agree(lambda: checkpoint.find(root, self.shards, getattr(self.args, "ckpt_step", None)))
         if self.place.rank == 0:
             if found is None:
-                log.warning("no complete checkpoint in %s: starting at rollout 0 from %s", root, self.args.hf_checkpoint)
+                log.warning(
+                    "no complete checkpoint in %s: starting at rollout 0 from %s", root, self.args.hf_checkpoint
+                )
             else:
                 log.info("resuming after rollout %d from %s", found, root)
         return found
@@ -143,26 +151,12 @@ class Trainer:
             raise outcome[1]
         return outcome[0]
 
-    @torch.no_grad()
-    def _load_model(self, parts: dict[str, Any]) -> None:
-        parameters = dict(self.model.named_parameters())
-        for name, value in parts["model"].items():
-            parameters[name].copy_(value)
-        self._loaded = parts
-
-    @torch.no_grad()
-    def _restore(self, iteration: int) -> int:
-        parts, self._loaded = self._loaded, {}
-        for inner, saved in zip(optimizer.inner_optimizers(self.optimizer), parts["optimizer"], strict=True):
-            inner.load_state_dict(saved["torch"])
-            for parameter, value in zip(_main_parameters(inner), saved["main"], strict=False):
-                parameter.copy_(value)
+    def _restore(self, parts: dict[str, Any]) -> None:
+        state.load_optimizer_state(self.optimizer, parts["optimizer"])
+        state.set_scheduler_position(self.scheduler, parts["run"]["scheduler_steps"])
         checkpoint.set_random_states(parts["rank"])
-        self.scheduler.num_steps = parts["run"]["scheduler_steps"]
-        self.scheduler.step(0)
         self.steps_done = parts["run"]["steps_done"]
         self.restored = parts["run"]["blob"]
-        return iteration
 
     def save(self, rollout_id: int, blob: Any = None) -> Path:
         """Write a checkpoint of everything after rollout `rollout_id` to `--save`; collective.
@@ -171,19 +165,14 @@ class Trainer:
         """
         if not getattr(self.args, "save", None):
             raise VimeError("nowhere to save to", hint="give --save")
-        low_precision = self.dtype != torch.float32
         return checkpoint.save(
             self.args.save,
             rollout_id,
             self.place,
             self.shards,
             {
-                "model": lambda: {name: p.detach() for name, p in self.model.named_parameters()},
-                "optimizer": lambda: [
-                    # In fp32 the main parameters are the model's own.
-                    {"torch": inner.state_dict(), "main": list(_main_parameters(inner)) if low_precision else []}
-                    for inner in optimizer.inner_optimizers(self.optimizer)
-                ],
+                "model": lambda: state.model_state(self.model),
+                "optimizer": lambda: state.optimizer_state(self.optimizer, separate_main=self.dtype != torch.float32),
                 "rank": checkpoint.random_states,
                 "run": lambda: {
                     "rollout_id": rollout_id,
@@ -224,16 +213,15 @@ class Trainer:
         """
         data = batching.samples_to_train_data(self.args, samples, scoring_only=True)
         limit = getattr(self.args, "max_tokens_per_gpu", None) or _SCORING_TOKENS
-        micro = batching.schedule.pack_by_tokens(range(len(samples)), data["total_lengths"], limit)
+        micro = schedule.pack_by_tokens(range(len(samples)), data["total_lengths"], limit)
         return [x.cpu() for x in self._score(data, [self._pack(data, m) for m in micro])]
 
     @torch.no_grad()
     def _score(self, data: TrainData, batches: Sequence[MicroBatch]) -> list[torch.Tensor]:
-        result: list[torch.Tensor] = [torch.zeros(0)] * len(data["tokens"])
+        """Log-probabilities by sample; zeros for samples that no batch holds."""
+        result = [torch.zeros(n, device=self.device) for n in data["response_lengths"]]
         for batch in batches:
-            values, _ = self.model(batch.tokens, batch.packed, self._scoring(batch))
-            for sample, part in zip(batch.samples, values.split(batch.lengths), strict=True):
-                result[sample] = part
+            _put(result, batch, self.model(batch.tokens, batch.packed, self._scoring(batch))[0])
         return result
 
     def _scoring(self, batch: MicroBatch) -> Scoring:
@@ -271,24 +259,12 @@ class Trainer:
         """Hidden states of every layer, trainer against a Hugging Face model of `weights`; collective over tensor ranks.
 
         `weights` default to the exported ones, which tests model and conversion; pass what an engine holds to find the
-        layer whose weights are stale. The difference is the largest over tokens, relative to the layer's largest value.
+        layer whose weights are stale.
         """
         exported = list(self.iter_hf_weights()) if weights is None else weights
-        data = {"tokens": [s.tokens for s in samples], "total_lengths": [len(s.tokens) for s in samples]}
-        expected = parity.hf_hidden_states(self.hf_config, exported, data["tokens"])
-        points = [self.model.embedding, *self.model.decoder.layers, self.model.decoder.final_layernorm]
-        names = [name for name, _ in expected]
-        seen: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-        packed = batching.pack(data["total_lengths"], self.model.rotary, self.dtype, self.device)
-        tokens = torch.tensor([t for row in data["tokens"] for t in row], device=self.device)
-        with parity.capture(dict(zip(names, points, strict=True)), seen):
-            self.model.hidden_states(tokens, packed)
-        differences = []
-        for name, reference in expected:
-            own = seen[name][0].reshape(reference.shape).float().cpu()
-            gap = (own - reference).abs().max() / reference.abs().max().clamp_min(1e-6)
-            differences.append((name, gap.item()))
-        return LayerReport(differences, tolerance)
+        sequences = [sample.tokens for sample in samples]
+        expected = parity.hf_hidden_states(self.hf_config, exported, sequences)
+        return parity.compare_layers(self.model, expected, sequences, tolerance)
 
     # -- training ------------------------------------------------------------------------------------------------
 
@@ -304,17 +280,16 @@ class Trainer:
             batch = self.split(self.train_data(batch))[self.place.data_rank]
         data, steps = batch.data, batch.steps
         packs = [[self._pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
-        flat = [micro for step in packs for micro in step]
         clock.lap("data_preprocess")
 
-        metrics: dict[str, float] = {}
         if self.args.loss_type == "policy_loss":
-            metrics |= self._prepare(rollout_id, data, steps, flat, clock)
-        needed = [c for c in (*objective.columns_needed(self.args), "old_log_probs") if c in data]
+            self._prepare(data, packs, clock)
+        metrics: dict[str, float] = {}
         sums: dict[str, float] = {}
         for number, (step, micro_batches) in enumerate(zip(steps, packs, strict=True)):
             where = f"rollout {rollout_id}, step {number}"
-            for name, value in self._step(data, step, micro_batches, needed, where).items():
+            gate = partial(self._check_parity, data, where, metrics) if number == 0 else None
+            for name, value in self._step(data, step, micro_batches, where, gate).items():
                 sums[name] = sums.get(name, 0.0) + value
         metrics |= {f"train/{name}": value / len(steps) for name, value in sums.items()}
         metrics["train/lr-pg_0"] = float(self.optimizer.param_groups[0]["lr"])
@@ -325,72 +300,77 @@ class Trainer:
         metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
         return metrics | clock.metrics()
 
-    def _prepare(
-        self, rollout_id: int, data: TrainData, steps: list[Step], batches: list[MicroBatch], clock: _Clock
-    ) -> dict[str, float]:
-        """Fill the columns that need a forward pass over the whole rollout, and the advantages. Returns metrics."""
-        scoring = batches
-        if getattr(self.args, "log_probs_max_tokens_per_gpu", None):
-            packs = batching.scoring_batches(self.args, data["total_lengths"], [])
-            scoring = [self._pack(data, micro) for micro in packs]
+    def _prepare(self, data: TrainData, packs: list[list[MicroBatch]], clock: _Clock) -> None:
+        """Fill the columns that need a forward pass before the first update, and the advantages.
+
+        The policy does not move before the first step's update, so that step's own log-probabilities are its old ones:
+        only later steps are scored here, and `_step` adds the first one's.
+        """
         if objective.uses_reference(self.args):
             with self.weights.as_model(REFERENCE):
-                data["ref_log_probs"] = self._score(data, scoring)
+                data["ref_log_probs"] = self._score(data, self._scoring_packs(data, packs))
             clock.lap("ref_log_probs")
-        metrics: dict[str, float] = {}
-        engine = data.get("rollout_log_probs")
         if self.args.use_rollout_logprobs:
-            if engine is None:
+            if "rollout_log_probs" not in data:
                 raise VimeError("--use-rollout-logprobs, but the rollout carries no log-probabilities")
-            data["old_log_probs"] = engine
-        elif len(steps) > 1 or engine is not None:
-            data["old_log_probs"] = self._score(data, scoring)
+            data["old_log_probs"] = data["rollout_log_probs"]
+        else:
+            data["old_log_probs"] = self._score(data, self._scoring_packs(data, packs[1:]))
             clock.lap("log_probs")
-            if engine is not None:
-                metrics |= self._check_parity(rollout_id, data)
-        lengths = torch.tensor(data["response_lengths"])
-        rewards = torch.tensor(data["rewards"], dtype=torch.float32)
-        advantages = broadcast_to_tokens(rewards, lengths)
+        advantages = broadcast_to_tokens(
+            torch.tensor(data["rewards"], dtype=torch.float32), torch.tensor(data["response_lengths"])
+        )
         if self.args.normalize_advantages:
             masks = torch.tensor([m for mask in data["loss_masks"] for m in mask])
             total = parallel.sum_over_data(moments(advantages, masks).to(self.device)).cpu()
             advantages = whiten(advantages, masks, total)
         data["advantages"] = list(advantages.split(data["response_lengths"]))
-        return metrics
 
-    def _check_parity(self, rollout_id: int, data: TrainData) -> dict[str, float]:
-        report = parity.compare(
-            data["old_log_probs"], data["rollout_log_probs"], data["loss_masks"], data["sample_indices"]
+    def _scoring_packs(self, data: TrainData, packs: list[list[MicroBatch]]) -> list[MicroBatch]:
+        """The micro-batches of these steps, repacked into larger ones where `--log-probs-max-tokens-per-gpu` allows it."""
+        flat = [batch for step in packs for batch in step]
+        limit = getattr(self.args, "log_probs_max_tokens_per_gpu", None)
+        if limit is None:
+            return flat
+        samples = [i for batch in flat for i in batch.samples]
+        lengths = [float(n) for n in data["total_lengths"]]
+        return [self._pack(data, micro) for micro in schedule.pack_by_tokens(samples, lengths, limit)]
+
+    def _check_parity(self, data: TrainData, where: str, metrics: dict[str, float]) -> None:
+        """Compare with the engine, now that every sample is scored. Raises VimeError beyond the threshold."""
+        if "rollout_log_probs" not in data or self.args.use_rollout_logprobs or "old_log_probs" not in data:
+            return
+        report = parity.gather(
+            parity.compare(
+                data["old_log_probs"], data["rollout_log_probs"], data["loss_masks"], data["sample_indices"]
+            ),
+            parallel.data_group(),
         )
-        report = self._gather_reports(report)
         threshold = getattr(self.args, "parity_threshold", None)
         if threshold is not None:
-            parity.require(report, threshold, where=f"rollout {rollout_id}")
-        return {
-            "train/train_rollout_logprob_abs_diff": report.mean,
-            "train/train_rollout_logprob_abs_diff_max": report.max,
-        }
-
-    def _gather_reports(self, own: ParityReport) -> ParityReport:
-        if self.layout.data == 1:
-            return own
-        reports: list[Any] = [None] * self.layout.data
-        dist.all_gather_object(reports, own, group=parallel.data_group())
-        tokens = sum(r.tokens for r in reports)
-        worst = max(reports, key=lambda r: r.max)
-        return dataclasses.replace(worst, mean=sum(r.mean * r.tokens for r in reports) / max(tokens, 1), tokens=tokens)
+            parity.require(report, threshold, where)
+        metrics["train/train_rollout_logprob_abs_diff"] = report.mean
+        metrics["train/train_rollout_logprob_abs_diff_max"] = report.max
 
     def _step(
-        self, data: TrainData, step: Step, batches: list[MicroBatch], needed: list[str], where: str
+        self, data: TrainData, step: Step, batches: list[MicroBatch], where: str, gate: Callable[[], None] | None
     ) -> dict[str, float]:
-        """Forward, backward and update over one step's micro-batches."""
+        """Forward, backward and update over one step's micro-batches.
+
+        The first step comes with a `gate`, called before its update: what it raises leaves the weights alone.
+        """
         if step.tokens == 0:
             log.warning("%s: every token is masked, so there is nothing to learn: step skipped", where)
+            if gate is not None:
+                gate()
             return {"skipped_steps": 1.0}
         self.ddp.zero_grad_buffer()
         self.optimizer.zero_grad()
-        empty = batching.empty_micro_batch(self.device, needed)
+        needed = objective.columns_needed(self.args)
+        if "old_log_probs" in data and (gate is None or self.args.use_rollout_logprobs):
+            needed = (*needed, "old_log_probs")
         nothing = torch.zeros(0, device=self.device)
+        empty = batching.empty_micro_batch(self.device, needed)
         shares = [objective.evaluate(self.args, empty, nothing, nothing).metrics]
         bad: list[int] = []
         for bare in batches:
@@ -403,7 +383,11 @@ class Trainer:
             if not math.isfinite(share.loss.item()):
                 wrong = (~share.token_loss.isfinite() & (batch.weights != 0)).nonzero()[:, 0].tolist()
                 bad += sorted({data["sample_indices"][batch.sample_at(token)] for token in wrong})
+            if "old_log_probs" in data and "old_log_probs" not in needed:
+                _put(data["old_log_probs"], batch, log_probs.detach())
         self._require_finite(shares, bad, where)
+        if gate is not None:
+            gate()
         optimizer.finalize_gradients(self.ddp)
         self.scheduler.step(1)
         norm = optimizer.clip_and_step(self.optimizer, self.args.clip_grad)
@@ -411,7 +395,7 @@ class Trainer:
             raise VimeError(f"the gradient norm is {norm}; weights are as before this step", where=where)
         self.steps_done += 1
         names = list(shares[0])
-        totals = self._sum([sum(float(share[name]) for share in shares) for name in names])
+        totals = self._sum(torch.stack([torch.stack([s[name] for name in names]) for s in shares]).sum(0).tolist())
         return dict(zip(names, totals, strict=True)) | {"grad_norm": norm, "skipped_steps": 0.0}
 
     def _require_finite(self, shares: list[dict[str, torch.Tensor]], bad: list[int], where: str) -> None:
@@ -454,6 +438,6 @@ class _Clock:
         }
 
 
-def _main_parameters(inner: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for group in inner.param_groups:
-        yield from group["params"]
+def _put(column: list[torch.Tensor], batch: MicroBatch, values: torch.Tensor) -> None:
+    for sample, part in zip(batch.samples, values.split(batch.lengths), strict=True):
+        column[sample] = part

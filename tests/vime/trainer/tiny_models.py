@@ -14,7 +14,9 @@ from vime.sample import Sample, Status
 VOCAB = 97  # odd on purpose: tensor parallelism must pad it
 
 
-def make_checkpoint(path: Path, family: str, *, seed: int = 0, tied: bool = False, layers: int = 2, **extra: Any) -> Path:
+def make_checkpoint(
+    path: Path, family: str, *, seed: int = 0, tied: bool = False, layers: int = 2, **extra: Any
+) -> Path:
     """Write a random model of `family`; biases and norms are moved off their trivial initial values."""
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 

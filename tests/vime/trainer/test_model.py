@@ -1,0 +1,120 @@
+"""The Megatron model computes what the Hugging Face model of the same weights computes, packed or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+from tiny_models import VOCAB, make_args, make_samples
+from transformers import AutoModelForCausalLM
+
+from vime.convert import hf
+from vime.convert.config import model_shape, read_hf_config
+from vime.errors import VimeError
+from vime.trainer.attention import pack
+from vime.trainer.model import build_model, transformer_config
+from vime.trainer.trainer import Trainer
+
+CPU = torch.device("cpu")
+LENGTHS = [5, 17, 30, 3, 3, 16, 1]
+
+
+def logits_of_both(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    trainer = Trainer(make_args(path))
+    trainer.init()
+    reference = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    generator = torch.Generator().manual_seed(5)
+    sequences = [torch.randint(3, VOCAB, (n,), generator=generator) for n in LENGTHS]
+    packed = pack(LENGTHS, trainer.model.rotary, torch.float32, CPU)
+    with torch.no_grad():
+        own = trainer.model.logits(trainer.model.hidden_states(torch.cat(sequences), packed))
+        expected = torch.cat([reference(s[None]).logits[0] for s in sequences])
+    return own, expected
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_logits_equal_hugging_face(checkpoints: dict[str, Path], family: str) -> None:
+    own, expected = logits_of_both(checkpoints[family])
+    assert (own - expected).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "rope_theta": 500000.0,
+        },
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0},
+    ],
+    ids=lambda s: s["rope_type"],
+)
+def test_scaled_rotary_embeddings_equal_hugging_face(tmp_path: Path, scaling: dict[str, float]) -> None:
+    path = tiny_models.make_checkpoint(tmp_path / "m", "llama", rope_parameters=scaling)
+    own, expected = logits_of_both(path)
+    assert (own - expected).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probs_are_of_the_tempered_distribution(checkpoints: dict[str, Path], temperature: float) -> None:
+    """huggingface/trl#4159: the trainer must divide by the temperature that the engine sampled with."""
+    path = checkpoints["qwen3"]
+    trainer = Trainer(make_args(path, rollout_temperature=temperature))
+    trainer.init()
+    reference = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    samples = make_samples(4)
+    for sample, own in zip(samples, trainer.log_probs(samples), strict=True):
+        with torch.no_grad():
+            logits = reference(torch.tensor([sample.tokens])).logits[0].double() / temperature
+        response = torch.tensor(sample.tokens[sample.prompt_length :])
+        expected = logits.log_softmax(-1)[sample.prompt_length - 1 : -1].gather(-1, response[:, None])[:, 0]
+        assert (own - expected).abs().max() <= 1e-5
+
+
+def test_packed_equals_one_by_one(checkpoints: dict[str, Path]) -> None:
+    trainer = Trainer(make_args(checkpoints["llama"]))
+    trainer.init()
+    samples = make_samples(6, longest=20)
+    together = trainer.log_probs(samples)
+    for sample, packed in zip(samples, together, strict=True):
+        (alone,) = trainer.log_probs([sample])
+        assert (alone - packed).abs().max() <= 1e-5
+
+
+def test_gradients_of_chunked_scoring_equal_whole(checkpoints: dict[str, Path]) -> None:
+    gradients = []
+    for chunk in (-1, 7):
+        trainer = Trainer(make_args(checkpoints["qwen2"], log_probs_chunk_size=chunk, lr=0.0, min_lr=0.0))
+        trainer.init()
+        trainer.train(0, make_samples(4, 2))
+        gradients.append({n: p.main_grad.clone() for n, p in trainer.model.named_parameters()})
+    for name, whole in gradients[0].items():
+        assert (whole - gradients[1][name]).abs().max() <= 1e-6, name
+
+
+def test_heads_that_ranks_do_not_divide_are_refused(checkpoints: dict[str, Path]) -> None:
+    shape = model_shape(read_hf_config(checkpoints["llama"]))
+    with pytest.raises(VimeError, match="2 key/value heads cannot be cut over --tensor-model-parallel-size 4"):
+        transformer_config(shape, make_args(checkpoints["llama"]), CPU, 4)
+
+
+def test_export_gives_back_every_bit(checkpoints: dict[str, Path]) -> None:
+    for path in checkpoints.values():
+        args = make_args(path)
+        trainer = Trainer(args)
+        trainer.init()
+        config = read_hf_config(path)
+        twin = build_model(model_shape(config), config, args, CPU, 1)
+        hf.load_hf(twin, path, model_shape(config))
+        exported = dict(hf.iter_hf_weights(twin, model_shape(config)))
+        original = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict()
+        tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+        assert set(exported) == set(original) - tied
+        assert all(torch.equal(exported[name], original[name]) for name in exported)

@@ -1,0 +1,105 @@
+"""RMSNorm, SwiGLU and rotation with hand-written gradients, as modules that Megatron's layer spec takes.
+
+Megatron's unfused forms leave each elementary operation to autograd, which doubles the memory traffic of a layer; its
+fused ones need Apex or Transformer Engine. These run anywhere and are checked against autograd in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turn(x, cos, sin, 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+        cos, sin = ctx.saved_tensors
+        return _turn(grad, cos, sin, -1.0), None, None
+
+
+def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, direction: float) -> torch.Tensor:
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    real, imaginary = x.chunk(2, -1)
+    out_real, out_imaginary = out.chunk(2, -1)
+    torch.mul(real, cos, out=out_real).addcmul_(imaginary, sin, value=-direction)
+    torch.mul(imaginary, cos, out=out_imaginary).addcmul_(real, sin, value=direction)
+    return out
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of x [tokens, heads, dim]: the halves of `dim` are real and imaginary part.
+
+    cos, sin [tokens, 1, dim / 2] in the dtype of x; they get no gradient.
+    """
+    return _Rotate.apply(x, cos, sin)
+
+
+class _RmsNorm(torch.autograd.Function):
+    """y = x r w, r = 1 / sqrt(mean(x^2) + eps). With g = dy w: dx = r (g - x r^2 mean(g x)), dw = sum dy x r."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        wide = x.float()
+        scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        normed = wide * scale
+        ctx.save_for_backward(normed, scale, weight)
+        return normed.to(x.dtype) * weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
+        normed, scale, weight = ctx.saved_tensors
+        product = grad.float() * normed
+        width = normed.shape[-1]
+        grad_weight = product.reshape(-1, width).sum(0)
+        shared = (product @ weight.float()).unsqueeze_(-1).div_(width)
+        grad_x = (grad.float() * weight.float()).addcmul_(normed, shared, value=-1.0).mul_(scale)
+        return grad_x.to(grad.dtype), grad_weight.to(weight.dtype), None
+
+
+class RmsNorm(torch.nn.Module):
+    """Root mean square norm (arXiv 1910.07467), statistics in fp32 whatever the dtype."""
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: Any) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype))
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _RmsNorm.apply(x, self.weight, self.eps)
+
+
+class _SwiGlu(torch.autograd.Function):
+    """y = a s(a) b, s the logistic function. dy/da = b s (1 + a (1 - s)), dy/db = a s."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        gate, up = x.chunk(2, -1)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        gate, up = x.chunk(2, -1)
+        out = torch.empty_like(x)
+        out_gate, out_up = out.chunk(2, -1)
+        torch.mul(F.silu(gate), grad, out=out_up)
+        out_gate.copy_(torch.ops.aten.silu_backward(grad * up, gate))
+        return out
+
+
+class SwiGlu(torch.nn.Module):
+    """silu(gate) * up of x [..., 2 * width], the gate being the first half (arXiv 2002.05202)."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _SwiGlu.apply(x)
