@@ -1,0 +1,45 @@
+"""Which resolvers there are, which are applied, which proposed, and which of the proposals are offered unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from synctool.mirror.filetext import Resolver
+from synctool.mirror.model import Proposal
+from synctool.mirror.pieces import Hunk
+from synctool.mirror.refine import refine
+from synctool.mirror.resolve import proven
+from synctool.mirror.resolve.words import Canonical
+from synctool.policy.model import Policy
+from synctool.translate.translator import Translator
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """The resolvers of a run."""
+
+    canonical: Callable[[bytes], str]
+    proven: tuple[tuple[str, Resolver], ...]
+    proposers: tuple[Callable[[Hunk], Proposal | None], ...] = ()
+
+    @classmethod
+    def from_policy(cls, policy: Policy, translator: Translator) -> Toolbox:
+        """All resolvers, with the policy's words."""
+        canonical = Canonical(policy, translator)
+        return cls(
+            canonical,
+            (
+                ("vocabulary", partial(proven.vocabulary, canonical=canonical)),
+                ("present", partial(proven.present, canonical=canonical)),
+                ("adjacent", lambda hunk: refine(hunk)),
+            ),
+        )
+
+    def propose(self, hunk: Hunk) -> Iterator[Proposal]:
+        """What might resolve a hunk."""
+        for proposer in self.proposers:
+            proposal = proposer(hunk)
+            if proposal is not None:
+                yield proposal
