@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +24,11 @@ class Rule(Protocol):
     @property
     def sources(self) -> tuple[str, ...]:
         """Hugging Face name patterns, in the order in which they are exported."""
+        ...
+
+    @property
+    def cut(self) -> int | None:
+        """Dimension of the Megatron parameter that is divided over tensor-parallel ranks; None: each holds all of it."""
         ...
 
     def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor: ...
@@ -51,6 +56,7 @@ class Whole:
     """Every rank holds the whole tensor."""
 
     source: str
+    cut: ClassVar[int | None] = None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -68,6 +74,7 @@ class Columns:
     """Cut along the input features: the weight of a row-parallel layer."""
 
     source: str
+    cut: ClassVar[int | None] = 1
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -87,6 +94,7 @@ class Vocabulary:
 
     source: str
     divisible_by: int = 1
+    cut: ClassVar[int | None] = 0
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -111,6 +119,7 @@ class QueryKeyValue:
     query: str
     key: str
     value: str
+    cut: ClassVar[int | None] = 0
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -137,6 +146,7 @@ class GateUp:
 
     gate: str
     up: str
+    cut: ClassVar[int | None] = 0
 
     @property
     def sources(self) -> tuple[str, ...]:

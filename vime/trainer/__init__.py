@@ -9,4 +9,5 @@ import warnings
 
 # Megatron warns at import, several times, of what is the normal case here: no Transformer Engine, no Apex.
 warnings.filterwarnings("ignore", message="(Transformer Engine and )?Apex (is|are) not installed")
-warnings.filterwarnings("ignore", message="full scope is deprecated")
+# Its distributed optimizer looks at the gradients of views.
+warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf Tensor")

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
@@ -102,6 +103,7 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, tenso
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
         apply_rope_fusion=False,
+        cuda_graph_scope=[],
         recompute_granularity=getattr(args, "recompute_granularity", None),
         recompute_method=getattr(args, "recompute_method", None),
         recompute_num_layers=getattr(args, "recompute_num_layers", None),
@@ -141,4 +143,14 @@ def build_model(shape: ModelShape, hf_config: Any, args: Any, device: torch.devi
         share_embeddings_and_output_weights=shape.tied,
         position_embedding_type="none",
     )
+    _mark_cut_parameters(model)
     return model.to(device)
+
+
+def _mark_cut_parameters(model: PolicyModel) -> None:
+    """Tell Megatron which parameters are shards. It marks them while it draws initial values, which we skip; unmarked ones
+    count as copies, and the gradient norm would be that of the first tensor rank alone."""
+    parameters = dict(model.named_parameters())
+    for name, rule, _ in FAMILIES[model.shape.model_type].rules(model.shape):
+        if rule.cut is not None and not hasattr(parameters[name], "tensor_model_parallel"):
+            set_tensor_model_parallel_attributes(parameters[name], True, rule.cut, 1)

@@ -318,7 +318,8 @@ class Trainer:
             data["old_log_probs"] = self._score(data, self._scoring_packs(data, packs[1:]))
             clock.lap("log_probs")
         advantages = broadcast_to_tokens(
-            torch.tensor(data["rewards"], dtype=torch.float32), torch.tensor(data["response_lengths"])
+            torch.tensor(data["rewards"], dtype=torch.float32),
+            torch.tensor(data["response_lengths"], dtype=torch.int64),
         )
         if self.args.normalize_advantages:
             masks = torch.tensor([m for mask in data["loss_masks"] for m in mask])

@@ -156,7 +156,9 @@ def reference(args: Any, data: dict[str, list], theta: torch.Tensor) -> tuple[fl
     """The objective of one step of all samples, written out sample by sample in fp64."""
     theta = theta.double().requires_grad_()
     rollouts = dict.fromkeys(data["rollout_ids"])
-    kept = {r: sum(sum(m) for m, x in zip(data["loss_masks"], data["rollout_ids"], strict=True) if x == r) for r in rollouts}
+    kept = {
+        r: sum(sum(m) for m, x in zip(data["loss_masks"], data["rollout_ids"], strict=True) if x == r) for r in rollouts
+    }
     total = torch.zeros((), dtype=torch.float64)
     for i, length in enumerate(data["response_lengths"]):
         mask = torch.tensor(data["loss_masks"][i], dtype=torch.float64)

@@ -1,0 +1,51 @@
+"""What each of several trainer processes does in `test_ranks`. A module of its own, so that spawned processes import it."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from multiprocessing.queues import Queue
+from typing import Any
+
+import torch
+from tiny_models import make_args, make_samples
+
+from vime.trainer import parallel
+from vime.trainer.trainer import Trainer
+
+
+def run(rank: int, world: int, ports: list[int], jobs: dict[str, dict[str, Any]], results: Queue[Any]) -> None:
+    """Do every job on this rank, each in a fresh world, and report (rank, {job: outcome or traceback})."""
+    torch.set_num_threads(1)
+    outcomes: dict[str, Any] = {}
+    for port, (name, job) in zip(ports, jobs.items(), strict=True):
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        try:
+            outcomes[name] = train(rank, world, **job)
+        except Exception:
+            outcomes[name] = traceback.format_exc()
+            break
+        finally:
+            parallel.destroy_process_groups()
+    results.put((rank, outcomes))
+
+
+def train(
+    rank: int, world: int, checkpoint: str, flags: dict[str, Any], rollouts: list[int], save_after: int | None = None
+) -> dict[str, Any]:
+    """Train on seeded rollouts; returns metrics of each, exported weights, and log-probabilities of a fixed batch."""
+    trainer = Trainer(make_args(checkpoint, **flags), rank=rank, world_size=world)
+    start = trainer.init()
+    metrics = []
+    for rollout in rollouts:
+        metrics.append(trainer.train(rollout, make_samples(4, 2, seed=rollout)))
+        if rollout == save_after:
+            trainer.save(rollout, blob={"cursor": rollout})
+    return {
+        "start": start,
+        "restored": trainer.restored,
+        "metrics": metrics,
+        "weights": {name: tensor.clone().numpy() for name, tensor in trainer.iter_hf_weights()},
+        "log_probs": [x.numpy() for x in trainer.log_probs(make_samples(3, 2, seed=77))],
+        "shard_sizes": sum(p.numel() for p in trainer.model.parameters()),
+    }

@@ -1,0 +1,144 @@
+"""Two processes on gloo give the losses and weights of one: tensor parallel, data parallel, distributed optimizer.
+
+Tolerances: losses 1e-5 relative, gradient norms 1e-4 relative, weights 1e-5 absolute (with a large Adam epsilon, so that
+the sign of a gradient that is zero but for rounding decides nothing). Sums are made in another order; nothing else differs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import rank_jobs
+import torch
+
+BASE: dict[str, Any] = {"adam_eps": 1e-3, "clip_grad": 0.5}
+SPLITS: dict[str, dict[str, Any]] = {
+    "tp2-qwen3": {"family": "qwen3", "tensor_model_parallel_size": 2},
+    "tp2-qwen2-chunked": {"family": "qwen2", "tensor_model_parallel_size": 2, "log_probs_chunk_size": 8},
+    "dp2": {"family": "qwen3"},
+    "dp2-distopt": {"family": "qwen2", "use_distributed_optimizer": True},
+    "dp2-balanced": {
+        "family": "llama",
+        "use_dynamic_batch_size": True,
+        "max_tokens_per_gpu": 24,
+        "balance_data": True,
+        "normalize_advantages": True,
+    },
+    "dp2-idle-rank": {"family": "llama", "global_batch_size": 1, "rollout_batch_size": 1},
+}
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def run_ranks(world: int, jobs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    ports = free_ports(len(jobs))
+    processes = [
+        context.Process(target=rank_jobs.run, args=(r, world, ports, jobs, results), daemon=True) for r in range(world)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        gathered = dict(results.get(timeout=240) for _ in range(world))
+    finally:
+        for process in processes:
+            process.join(timeout=20)
+            if process.is_alive():
+                process.kill()
+    failures = [o for rank in range(world) for o in gathered[rank].values() if isinstance(o, str)]
+    assert not failures, "\n".join(failures)
+    return [gathered[rank] for rank in range(world)]
+
+
+def flags_of(split: dict[str, Any]) -> dict[str, Any]:
+    return BASE | {k: v for k, v in split.items() if k != "family"}
+
+
+@pytest.fixture(scope="module")
+def outcomes(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """All jobs in one pair of processes: starting them costs more than the work."""
+    jobs: dict[str, dict[str, Any]] = {
+        name: {"checkpoint": str(checkpoints[split["family"]]), "flags": flags_of(split), "rollouts": [0, 1, 2]}
+        for name, split in SPLITS.items()
+    }
+    for name, extra in {
+        "saved-tp2": {"tensor_model_parallel_size": 2},
+        "saved-distopt": {"use_distributed_optimizer": True},
+    }.items():
+        root = str(tmp_path_factory.mktemp(name))
+        common = {"checkpoint": str(checkpoints["qwen3"])}
+        flags = BASE | extra | {"save": root, "weight_decay": 0.1, "lr_decay_style": "cosine"}
+        jobs[f"{name}-straight"] = common | {"flags": flags, "rollouts": [0, 1, 2, 3], "save_after": 1}
+        jobs[f"{name}-resumed"] = common | {"flags": flags | {"load": root}, "rollouts": [2, 3]}
+    return run_ranks(2, jobs)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_two_processes_equal_one(outcomes: list[dict[str, Any]], checkpoints: dict[str, Path], name: str) -> None:
+    split = SPLITS[name]
+    flags = flags_of(split) | {"tensor_model_parallel_size": 1, "log_probs_chunk_size": -1}
+    alone = rank_jobs.train(0, 1, str(checkpoints[split["family"]]), flags, [0, 1, 2])
+    for rank in outcomes:
+        pair = rank[name]
+        for one, two in zip(alone["metrics"], pair["metrics"], strict=True):
+            assert set(one) == set(two)
+            assert two["train/grad_norm"] == pytest.approx(one["train/grad_norm"], rel=1e-4, abs=1e-6)
+            for key in one:
+                if key.startswith("train/"):
+                    assert two[key] == pytest.approx(one[key], rel=1e-4, abs=2e-5), key
+        for key, expected in alone["weights"].items():
+            assert numpy.abs(pair["weights"][key] - expected).max() <= 1e-5, key
+        for own, expected in zip(pair["log_probs"], alone["log_probs"], strict=True):
+            assert numpy.abs(own - expected).max() <= 2e-4
+
+
+def test_tensor_ranks_hold_half_each(outcomes: list[dict[str, Any]]) -> None:
+    whole, half = outcomes[0]["dp2"]["shard_sizes"], outcomes[0]["tp2-qwen3"]["shard_sizes"]
+    assert half < 0.55 * whole
+
+
+@pytest.mark.parametrize("name", [*SPLITS])
+def test_ranks_end_with_the_same_weights(outcomes: list[dict[str, Any]], name: str) -> None:
+    first, second = (rank[name]["weights"] for rank in outcomes)
+    assert all(numpy.array_equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", ["saved-tp2", "saved-distopt"])
+def test_resume_of_two_ranks_is_bit_for_bit(outcomes: list[dict[str, Any]], name: str) -> None:
+    for rank in outcomes:
+        straight, resumed = rank[f"{name}-straight"], rank[f"{name}-resumed"]
+        assert resumed["start"] == 2
+        assert resumed["restored"] == {"cursor": 1}
+        assert all(numpy.array_equal(straight["weights"][key], resumed["weights"][key]) for key in straight["weights"])
+
+
+def test_cut_export_equals_whole_export(checkpoints: dict[str, Path], outcomes: list[dict[str, Any]]) -> None:
+    """Before training: what two tensor ranks export is the checkpoint itself."""
+    from safetensors.torch import load_file
+
+    jobs = {
+        "export": {
+            "checkpoint": str(checkpoints["qwen3"]),
+            "flags": {"tensor_model_parallel_size": 2},
+            "rollouts": [],
+        }
+    }
+    original = load_file(checkpoints["qwen3"] / "model.safetensors")
+    for rank in run_ranks(2, jobs):
+        exported = {name: torch.from_numpy(value) for name, value in rank["export"]["weights"].items()}
+        assert set(exported) == set(original)
+        assert all(torch.equal(exported[name], original[name]) for name in original)
