@@ -127,7 +127,7 @@ def test_training_is_refused_when_the_engine_has_other_weights(new_trainer: NewT
     trainer = new_trainer(parity_threshold=1e-3, global_batch_size=8 // steps)
     samples = as_sampled(trainer, make_samples(4, 2), error=0.01)
     before = weights_of(trainer)
-    with pytest.raises(VimeError, match="refusing to train: .* mean 1.00e-02.* of sample") as caught:
+    with pytest.raises(VimeError, match=r"refusing to train: .* mean 1.00e-02.* of sample") as caught:
         trainer.train(3, samples)
     assert "rollout 3" in str(caught.value)
     assert all(torch.equal(t, before[n]) for n, t in trainer.iter_hf_weights())
@@ -290,7 +290,7 @@ def test_a_flipped_byte_is_found(new_trainer: NewTrainer, tmp_path: Path) -> Non
 
 def test_another_layout_is_refused(new_trainer: NewTrainer, tmp_path: Path) -> None:
     new_trainer(save=str(tmp_path)).save(0)
-    with pytest.raises(VimeError, match="'optimizer_sharded': False.*this run is.*'optimizer_sharded': True"):
+    with pytest.raises(VimeError, match=r"'optimizer_sharded': False.*this run is.*'optimizer_sharded': True"):
         new_trainer(load=str(tmp_path), use_distributed_optimizer=True)
 
 

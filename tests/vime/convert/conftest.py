@@ -1,0 +1,8 @@
+"""The conversion tests use the trainer tests' tiny checkpoints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trainer"))
