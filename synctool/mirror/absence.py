@@ -15,8 +15,9 @@ from synctool.mirror.pieces import lines_of
 from synctool.mirror.sides import Sides, Version
 from synctool.translate.translator import Translator
 
-#: A moved file keeps at least this share of its lines; below it, it is another file.
-_ALIKE = 0.6
+#: A moved file keeps at least this share of its lines, and leads the next one by so much: scripts beside one another share most of their lines.
+_ALIKE = 0.8
+_LEAD = 0.1
 #: Files compared line by line for one missing file, at most; and lines a file must have for that.
 _MOST_COMPARED = 400
 _LEAST_LINES = 5
@@ -128,7 +129,7 @@ class Moves:
         ranked = sorted(
             ((_alike(lines, self._counted(oid)), path) for path, oid in self._near(version.path)), reverse=True
         )
-        if not ranked or ranked[0][0] < _ALIKE or (len(ranked) > 1 and ranked[1][0] == ranked[0][0]):
+        if not ranked or ranked[0][0] < _ALIKE or (len(ranked) > 1 and ranked[0][0] - ranked[1][0] < _LEAD):
             return None
         return ranked[0][1]
 

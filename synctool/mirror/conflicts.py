@@ -23,7 +23,8 @@ def build_conflict(track: Track, sides: Sides, toolbox: Toolbox, memory: Memory,
     assert clash is not None and span is not None
     edits = track.span_edits
     held = track.held
-    marked = held
+    # Of seven such files the maintainers deleted all seven, so that is what the tree shows until someone decides.
+    marked = None if clash.kind is ConflictKind.DELETED_THERE else held
     notes: tuple[HunkNote, ...] = ()
     if clash.pieces is not None:
         text = render(clash.pieces, labels(edits, upstream))
@@ -42,7 +43,7 @@ def build_conflict(track: Track, sides: Sides, toolbox: Toolbox, memory: Memory,
         ours=held,
         theirs=_entry(sides, span.theirs),
         marked=marked,
-        replaces=(track.held_place,) if moved else (),
+        replaces=(track.held_place,) if moved or marked is None and held is not None else (),
         hunks=notes,
         note=_explain(clash.kind, bool(span.left_out)),
     )
@@ -58,7 +59,7 @@ def _entry(sides: Sides, side: Side | None) -> Entry | None:
 
 def _explain(kind: ConflictKind, left_out: bool) -> str:
     words = {
-        ConflictKind.DELETED_THERE: "upstream deleted the file; downstream's differs from the translation and stays until you decide",
+        ConflictKind.DELETED_THERE: "upstream deleted the file; downstream's differs from the translation: it goes unless you take ours",
         ConflictKind.DELETED_HERE: "downstream lacks the file, and its history is too short to tell whether it was deleted",
         ConflictKind.MODE: "the two sides made it different kinds of object; downstream's stays until you decide",
         ConflictKind.BINARY: "both sides changed a file that can't be merged by lines; downstream's stays until you decide",

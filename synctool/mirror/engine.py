@@ -235,7 +235,7 @@ class _Run:
         for ours, edits in starts:
             span = compose(self.sides, self.merger, edits)
             result = merge_entries(
-                self.merger, self.toolbox.proven, ours_side(self.sides, ours), span.base, span.theirs
+                self.merger, self.toolbox.proven, ours_side(self.sides, ours, edits[0].before), span.base, span.theirs
             )
             if isinstance(result, Merged) and not span.left_out:
                 return result

@@ -91,8 +91,8 @@ class Conflict:
     """One file that needs a decision, shown once for the whole range.
 
     ``changes`` are the upstream commits whose edits to the file wait in it, oldest first. ``base``, ``ours``, ``theirs`` are the three sides in full
-    (translated; None: no such file). ``marked`` is what stands at ``path`` in the result's tree until the conflict is resolved: the text with markers, or one of
-    the sides. ``replaces`` are paths that go away with the resolution (the file moved).
+    (translated; None: no such file). ``marked`` is what stands at ``path`` in the result's tree until the conflict is resolved: the text with markers, one of the
+    sides, or nothing (None). ``replaces`` are paths that are absent from that tree: where the file was before it moved or went.
     """
 
     path: str

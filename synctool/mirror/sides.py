@@ -31,6 +31,9 @@ class Sides:
         self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._size = 0
         self._ids: dict[tuple[str, str], str] = {}
+        policy = translator.policy
+        self._has_rules = bool(policy.terms or policy.flags)
+        self._families = Translator.from_policy(policy.model_copy(update={"terms": (), "flags": ()}))
 
     def raw(self, entry: Entry) -> bytes | None:
         """Content as it is stored."""
@@ -53,6 +56,14 @@ class Sides:
 
         kind = "\0link" if version.mode == SYMLINK else version.path
         return self._keep((version.oid, kind), make)
+
+    def plain(self, version: Version) -> bytes | None:
+        """Upstream's content through the word families alone, as a simpler policy would have translated it; None where that is the same."""
+        data = self.raw(Entry(version.mode, version.oid)) if version.mode not in (SUBMODULE, SYMLINK) else None
+        if data is None or not self._has_rules:
+            return None
+        plain = self._families.content(data, version.path)
+        return None if plain == self.content(version) else plain
 
     def oid(self, version: Version) -> str:
         """The id of the translated content; nothing is written."""

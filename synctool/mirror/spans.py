@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from synctool.git.tree import Entry
+from synctool.mirror.dialect import modernise
 from synctool.mirror.filetext import is_binary
 from synctool.mirror.model import PathOutcome
 from synctool.mirror.pieces import lines_of, side
@@ -55,9 +56,19 @@ class Track:
     left: PathOutcome | None = None
 
 
-def ours_side(sides: Sides, entry: Entry | None) -> Side | None:
-    """Downstream's file as a side."""
-    return Side(entry.mode, entry.oid, lambda: sides.raw(entry)) if entry is not None else None
+def ours_side(sides: Sides, entry: Entry | None, before: Version | None) -> Side | None:
+    """Downstream's file as a side, with its outdated lines brought up to the vocabulary that ``before`` is translated with."""
+    if entry is None:
+        return None
+    side = Side(entry.mode, entry.oid, lambda: sides.raw(entry))
+    plain = sides.plain(before) if before is not None and side.is_file else None
+    if before is None or plain is None:
+        return side
+    base = sides.content(before)
+    if side.data is None or base is None:
+        return side
+    data = modernise(side.data, base, plain)
+    return side if data == side.data else _made(sides, entry.mode, data)
 
 
 def upstream_side(sides: Sides, version: Version | None) -> Side | None:
