@@ -31,10 +31,9 @@ class ModelShape:
     rope_theta: float
     rope_type: str
 
-    def padded_vocab(self, tensor_ranks: int, divisible_by: int = 1) -> int:
+    def padded_vocab(self, tensor_ranks: int) -> int:
         """Rows of the embedding over all ranks. The rows past `vocab` are never scored and never exported."""
-        unit = tensor_ranks * divisible_by
-        return -(-self.vocab // unit) * unit
+        return -(-self.vocab // tensor_ranks) * tensor_ranks
 
 
 def read_hf_config(directory: str | Path) -> Any:

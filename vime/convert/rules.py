@@ -93,7 +93,6 @@ class Vocabulary:
     """Cut along the vocabulary, which Megatron pads with zero rows to a multiple of the ranks."""
 
     source: str
-    divisible_by: int = 1
     cut: ClassVar[int | None] = 0
 
     @property
@@ -103,7 +102,7 @@ class Vocabulary:
     def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
         import torch
 
-        rows = _block(shape.padded_vocab(size, self.divisible_by), rank, size)
+        rows = _block(shape.padded_vocab(size), rank, size)
         held = read(self.source)[min(rows.start, shape.vocab) : min(rows.stop, shape.vocab)]
         missing = rows.stop - rows.start - held.shape[0]
         return torch.nn.functional.pad(held, (0, 0, 0, missing)) if missing else held

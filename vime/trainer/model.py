@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,7 +145,26 @@ def build_model(shape: ModelShape, hf_config: Any, args: Any, device: torch.devi
         position_embedding_type="none",
     )
     _mark_cut_parameters(model)
+    freeze(model, args)
     return model.to(device)
+
+
+def freeze(model: PolicyModel, args: Any) -> None:
+    """Train only the parameters whose Megatron name matches one of `--only-train-params-name-list`, or all but those of
+    `--freeze-params-name-list` (regular expressions, searched). Raises VimeError when an expression matches nothing."""
+    for flag, trains_matching in (("only_train_params_name_list", True), ("freeze_params_name_list", False)):
+        expressions = getattr(args, flag, None) or []
+        names = [name for name, _ in model.named_parameters()]
+        for expression in expressions:
+            if not any(re.search(expression, name) for name in names):
+                raise VimeError(
+                    f"--{flag.replace('_', '-')}: {expression!r} matches no parameter",
+                    hint=f"names look like {names[1]}",
+                )
+        if expressions:
+            for name, parameter in model.named_parameters():
+                matches = any(re.search(expression, name) for expression in expressions)
+                parameter.requires_grad = matches is trains_matching
 
 
 def _mark_cut_parameters(model: PolicyModel) -> None:

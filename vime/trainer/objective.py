@@ -26,8 +26,29 @@ class Objective:
     token_loss: torch.Tensor
 
 
+# Flags of algorithms that are not built yet: ignoring one would train something else than was asked for.
+_NOT_BUILT = (
+    "custom_loss_function_path",
+    "custom_advantage_function_path",
+    "custom_tis_function_path",
+    "custom_pg_loss_reducer_function_path",
+    "rollout_data_postprocess_path",
+    "get_mismatch_metrics",
+    "use_opsm",
+    "use_opd",
+    "use_score_centering",
+    "use_routing_replay",
+    "use_rollout_routing_replay",
+)
+
+
 def check_flags(args: Any) -> None:
     """Raise VimeError for an algorithm that the trainer does not have."""
+    for flag in _NOT_BUILT:
+        if getattr(args, flag, None):
+            raise VimeError(f"--{flag.replace('_', '-')} is not supported by the trainer yet", hint="leave it out")
+    if getattr(args, "pg_loss_type", None) not in (None, "ppo"):
+        raise VimeError(f"--pg-loss-type {args.pg_loss_type} is not supported; supported: ppo")
     for flag, known in (("loss_type", ("policy_loss", "sft_loss")), ("advantage_estimator", ("grpo",))):
         value = getattr(args, flag, known[0])
         if value not in known:

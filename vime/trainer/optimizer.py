@@ -40,7 +40,7 @@ def build_optimizer(ddp: DistributedDataParallel, args: Any, device: torch.devic
     """Megatron's AdamW over the buffers of `ddp`, sharded over data-parallel ranks with --use-distributed-optimizer."""
     dtype = training_dtype(args)
     config = OptimizerConfig(
-        optimizer="adam",
+        optimizer=getattr(args, "optimizer", "adam"),
         lr=args.lr,
         min_lr=getattr(args, "min_lr", None) or 0.0,
         weight_decay=args.weight_decay,
@@ -96,14 +96,15 @@ def clip_and_step(optimizer: MegatronOptimizer, max_norm: float) -> float:
 
 
 def build_scheduler(optimizer: MegatronOptimizer, args: Any, steps_per_rollout: int) -> OptimizerParamScheduler:
-    """Warm-up and decay in rollouts (`--lr-warmup-iters`, `--lr-decay-iters`, default `--num-rollout`), moved at each
-    optimizer step.
+    """Warm-up and decay in rollouts (`--lr-warmup-iters` or `-fraction`, `--lr-decay-iters`, default `--num-rollout`),
+    moved at each optimizer step.
 
     The caller advances it *before* a step: step k of n trains at k / n of the warm-up, and the last one is still above
     the final rate, so that no step is spent at a rate of zero.
     """
-    warmup = getattr(args, "lr_warmup_iters", 0) or 0
     rollouts = getattr(args, "lr_decay_iters", None) or getattr(args, "num_rollout", None) or 1
+    fraction = getattr(args, "lr_warmup_fraction", None)
+    warmup = round(fraction * rollouts) if fraction is not None else getattr(args, "lr_warmup_iters", 0) or 0
     decay_steps = max(rollouts, warmup + 1) * steps_per_rollout + 1
     anneal = getattr(args, "lr_wsd_decay_iters", None)
     return OptimizerParamScheduler(

@@ -152,7 +152,10 @@ class Trainer:
         return outcome[0]
 
     def _restore(self, parts: dict[str, Any]) -> None:
-        state.load_optimizer_state(self.optimizer, parts["optimizer"])
+        if parts["optimizer"]:
+            state.load_optimizer_state(self.optimizer, parts["optimizer"])
+        else:
+            log.warning("the checkpoint was saved with --no-save-optim: the optimizer starts anew")
         state.set_scheduler_position(self.scheduler, parts["run"]["scheduler_steps"])
         checkpoint.set_random_states(parts["rank"])
         self.steps_done = parts["run"]["steps_done"]
@@ -172,7 +175,7 @@ class Trainer:
             self.shards,
             {
                 "model": lambda: state.model_state(self.model),
-                "optimizer": lambda: state.optimizer_state(self.optimizer, separate_main=self.dtype != torch.float32),
+                "optimizer": self._optimizer_state,
                 "rank": checkpoint.random_states,
                 "run": lambda: {
                     "rollout_id": rollout_id,
@@ -182,6 +185,11 @@ class Trainer:
                 },
             },
         )
+
+    def _optimizer_state(self) -> list[dict[str, Any]]:
+        if getattr(self.args, "no_save_optim", False):
+            return []
+        return state.optimizer_state(self.optimizer, separate_main=self.dtype != torch.float32)
 
     def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
         """(Hugging Face name, whole tensor) of every weight, gathered over tensor ranks; collective, to be exhausted."""

@@ -26,7 +26,7 @@ def a_shape(family: str, *, groups: int = 4, per_group: int = 2, vocab: int = 21
     return ModelShape(
         model_type=family,
         layers=2,
-        hidden=12,
+        hidden=24,
         ffn=8,
         heads=groups * per_group,
         groups=groups,
@@ -92,7 +92,11 @@ def test_round_trip_is_exact_for_any_cut(family: str, ranks: int, per_group: int
 def test_queries_lie_beside_the_keys_they_attend_with() -> None:
     """Rank 1 of 2 must hold whole groups: its queries, then their key, then their value."""
     shape = a_shape("llama", groups=2, per_group=2)
-    source = {"q": torch.arange(8.0)[:, None], "k": 100 + torch.arange(4.0)[:, None], "v": 200 + torch.arange(4.0)[:, None]}
+    source = {
+        "q": torch.arange(8.0)[:, None],
+        "k": 100 + torch.arange(4.0)[:, None],
+        "v": 200 + torch.arange(4.0)[:, None],
+    }
     shard = QueryKeyValue("q", "k", "v").shard(source.__getitem__, shape, 1, 2)
     assert shard[:, 0].tolist() == [4, 5, 6, 7, 102, 103, 202, 203]
 
@@ -143,7 +147,11 @@ def test_a_directory_without_a_configuration_is_refused(tmp_path: Path, content:
         ("llama", {"mlp_bias": True}, "mlp_bias=True"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 8}, "use_sliding_window=True"),
-        ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "rope_type='dynamic'"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+            "rope_type='dynamic'",
+        ),
     ],
 )
 def test_settings_that_would_be_computed_wrongly_are_refused(family: str, setting: dict[str, Any], named: str) -> None:
@@ -156,7 +164,7 @@ def test_every_contradicting_flag_is_listed() -> None:
     args = SimpleNamespace(num_layers=2, hidden_size=13, kv_channels=None, untie_embeddings_and_output_weights=False)
     with pytest.raises(VimeError) as caught:
         check_args(args, a_shape("llama"), "here")
-    assert "--hidden-size is 13, the checkpoint says 12" in str(caught.value)
+    assert "--hidden-size is 13, the checkpoint says 24" in str(caught.value)
     assert "--untie-embeddings-and-output-weights is False" in str(caught.value)
     assert "num-layers" not in str(caught.value)
 

@@ -182,6 +182,30 @@ def test_unbuilt_parallelism_is_refused(new_trainer: NewTrainer) -> None:
         new_trainer(pipeline_model_parallel_size=2)
 
 
+@pytest.mark.parametrize("flag", ["use_opsm", "custom_loss_function_path", "use_score_centering"])
+def test_algorithms_that_are_not_built_are_refused(new_trainer: NewTrainer, flag: str) -> None:
+    with pytest.raises(VimeError, match=f"--{flag.replace('_', '-')} is not supported by the trainer yet"):
+        new_trainer(**{flag: "x"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "trained"),
+    [
+        ({"only_train_params_name_list": [r"layers\.1\."]}, "layers.1."),
+        ({"freeze_params_name_list": ["embedding", "output_layer", "layernorm", r"layers\.0\."]}, "layers.1."),
+    ],
+)
+def test_frozen_weights_do_not_move(new_trainer: NewTrainer, flags: dict[str, Any], trained: str) -> None:
+    trainer = new_trainer("qwen3", **flags)
+    before = weights_of(trainer)
+    trainer.train(0, make_samples(4, 2))
+    moved = {n for n, t in trainer.iter_hf_weights() if not torch.equal(t, before[n])}
+    assert moved
+    assert all(trained in name for name in moved)
+    with pytest.raises(VimeError, match="'lyers' matches no parameter"):
+        new_trainer(freeze_params_name_list=["lyers"])
+
+
 # -- schedule --------------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +310,20 @@ def test_a_flipped_byte_is_found(new_trainer: NewTrainer, tmp_path: Path) -> Non
     file.write_bytes(content)
     with pytest.raises(VimeError, match=r"model_tp00\.pt is not what was saved"):
         new_trainer(load=str(tmp_path))
+
+
+def test_optimizer_state_can_be_left_out(
+    new_trainer: NewTrainer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = new_trainer(save=str(tmp_path), no_save_optim=True)
+    trainer.train(0, make_samples(4, 2))
+    trainer.save(0)
+    resumed = new_trainer(load=str(tmp_path))
+    assert resumed.started_at == 1
+    assert "starts anew" in caplog.text
+    assert all(
+        torch.equal(a, b) for (_, a), (_, b) in zip(trainer.iter_hf_weights(), resumed.iter_hf_weights(), strict=True)
+    )
 
 
 def test_another_layout_is_refused(new_trainer: NewTrainer, tmp_path: Path) -> None:
