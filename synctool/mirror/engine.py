@@ -13,7 +13,7 @@ from dataclasses import replace
 from synctool.git.diff import PathChange, commit_diffs
 from synctool.git.repo import Repo
 from synctool.git.tree import Entry
-from synctool.mirror.absence import Absence, DownstreamHistory, Moves
+from synctool.mirror.absence import Absence, DownstreamHistory, Twins
 from synctool.mirror.conflicts import build_conflict
 from synctool.mirror.guard import Neighbours, refusal
 from synctool.mirror.memory import Memory
@@ -74,7 +74,7 @@ class _Run:
         self.tree = repo.tree(self.before)
         self.history = DownstreamHistory(repo, ours, plan.through, policy.upstream.baseline, translator)
         self.neighbours = Neighbours(self.tree)
-        self.moves: Moves | None = None
+        self.twins: Twins | None = None
         self.tracks: dict[str, Track] = {}
         self.work: list[WorkItem] = []
 
@@ -154,25 +154,27 @@ class _Run:
 
     def _begin(self, path: PathChange, before: Version | None, target: str) -> Track:
         """A track for a file met for the first time: where downstream has it, or why not."""
-        place = self._locate(before, target)
+        place = self._locate(path, before, target)
         if place is not None:
             return Track(place, path.path, self.tree.get(place), place)
         track = Track(target, path.path, None, target)
         track.left = self._left_alone(path, before, target)
         return track
 
-    def _locate(self, before: Version | None, target: str) -> str | None:
+    def _locate(self, path: PathChange, before: Version | None, target: str) -> str | None:
+        """Downstream's path of the file, or None where it has none."""
         if before is None:
             return target if target in self.tree else None
-        for place in (before.path, target):
-            if place in self.tree:
+        moved = self.history.moved_to(before.path, path.old_path) if before.path not in self.tree else None
+        for place in (before.path, target, moved):
+            if place is not None and place in self.tree:
                 return place
-        if self.moves is None:
+        if self.twins is None:
             first = self.plan.taken()[0].change.parent
             upstream = [self.repo.tree(first), self.repo.tree(self.plan.through)]
-            self.moves = Moves(self.sides, self.translator, self.tree.copy(), upstream)
-        moved = self.moves.find(before)
-        return moved if moved is not None and moved in self.tree else None
+            self.twins = Twins(self.sides, self.translator, self.repo.tree(self.before), upstream)
+        twin = self.twins.find(before)
+        return twin if twin is not None and twin in self.tree else None
 
     def _left_alone(self, path: PathChange, before: Version | None, target: str) -> PathOutcome | None:
         """Why a file that downstream lacks stays away, or None when it comes in."""
