@@ -20,7 +20,7 @@ from synctool.mirror.memory import Memory
 from synctool.mirror.model import Action, ConflictKind, MirrorResult, PathOutcome, Step, WorkItem
 from synctool.mirror.resolve import Toolbox
 from synctool.mirror.sides import Sides, Version
-from synctool.mirror.spans import Edit, Track, compose, edit_diff, ours_side
+from synctool.mirror.spans import Edit, Track, compose, edit_diff, lines_diff, ours_side
 from synctool.mirror.textmerge import TextMerger
 from synctool.mirror.threeway import Clash, Merged, Side, merge_entries
 from synctool.plan.model import Change, Plan
@@ -249,8 +249,9 @@ class _Run:
         return best
 
     def _land(self, track: Track, edit: Edit, result: Merged, target: str, was: Entry | None) -> PathOutcome:
-        entry = self._entry(edit, result)
+        entry = self._entry(result)
         path = track.upstream_path
+        self._file_dropped(track, edit.change, result)
         if entry is None:
             self.tree.delete(track.held_place)
             self.neighbours.removed(track.held_place)
@@ -269,7 +270,14 @@ class _Run:
             return PathOutcome(target, path, Action.MOVED, f"from {track.held_place}")
         return PathOutcome(target, path, Action.TAKEN if result.data is None else Action.MERGED, ", ".join(result.settled))
 
-    def _entry(self, edit: Edit, result: Merged) -> Entry | None:
+    def _file_dropped(self, track: Track, change: Change, result: Merged | Clash) -> None:
+        """File upstream's edits to lines that downstream removed or rewrote."""
+        for hunk in result.dropped:
+            reason = "downstream removed or rewrote the lines that this edits"
+            diff = lines_diff(hunk.base, hunk.theirs)
+            self.work.append(WorkItem(track.place, track.upstream_path, change.oid, change.label, diff, reason))
+
+    def _entry(self, result: Merged) -> Entry | None:
         if result.data is not None:
             return Entry(result.mode, self.repo.objects.write_blob(result.data))
         return self._written(result.side)
@@ -290,8 +298,10 @@ class _Run:
             if track.parked is None:
                 continue
             conflict = build_conflict(track, self.sides, self.toolbox, memory, self.policy.upstream.name)
+            last = track.edits[-1].change
+            if track.clash is not None:
+                self._file_dropped(track, last, track.clash)
             if track.span is not None and track.span.left_out:
-                last = track.edits[-1].change
                 reason = "stands on a change that is left out, so it could not be merged"
                 self.work.append(
                     WorkItem(track.place, track.upstream_path, last.oid, last.label, track.span.left_out, reason)

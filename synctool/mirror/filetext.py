@@ -13,6 +13,9 @@ from synctool.mirror.textmerge import TextMerger
 #: As git does: a NUL in the first bytes makes a file binary.
 _PROBE = 8000
 
+#: Resolvers that leave an upstream edit out. Their hunks are handed on, to be filed.
+DROPPING = ("removed here", "rewritten here")
+
 #: A resolver's answer for one hunk: pieces (which may hold smaller hunks), or None.
 Resolver = Callable[[Hunk], Pieces | None]
 
@@ -24,10 +27,11 @@ def is_binary(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextMerge:
-    """A merged text: its pieces, and the names of the resolvers that settled something."""
+    """A merged text: its pieces, the names of the resolvers that settled something, and the hunks of which they left upstream's edit out."""
 
     pieces: Pieces
     settled: tuple[str, ...] = ()
+    dropped: tuple[Hunk, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -74,21 +78,26 @@ def merge_text(
             base, theirs = (bytes_of(substitute(text_of(data), learned)) for data in (base, theirs))
     pieces = merger.merge(ours, base, theirs)
     settled: list[str] = []
+    dropped: list[Hunk] = []
     if any(isinstance(piece, Hunk) for piece in pieces):
-        pieces = replace_hunks(pieces, lambda hunk: _resolve(hunk, resolvers, settled))
+        pieces = replace_hunks(pieces, lambda hunk: _resolve(hunk, resolvers, settled, dropped))
     if not closing and pieces and not isinstance(pieces[-1], Hunk):
         pieces = (*pieces[:-1], _open_ended(pieces[-1]))
     if crlf:
         pieces = tuple(_with_crlf(piece) for piece in pieces)
-    return TextMerge(pieces, tuple(settled))
+    return TextMerge(pieces, tuple(settled), tuple(dropped))
 
 
-def _resolve(hunk: Hunk, resolvers: tuple[tuple[str, Resolver], ...], settled: list[str]) -> Pieces:
+def _resolve(
+    hunk: Hunk, resolvers: tuple[tuple[str, Resolver], ...], settled: list[str], dropped: list[Hunk]
+) -> Pieces:
     for name, resolver in resolvers:
         pieces = resolver(hunk)
         if pieces is not None and pieces != (hunk,):
             settled.append(name)
-            return replace_hunks(pieces, lambda inner: _resolve(inner, resolvers, settled))
+            if name in DROPPING:
+                dropped.append(hunk)
+            return replace_hunks(pieces, lambda inner: _resolve(inner, resolvers, settled, dropped))
     return (hunk,)
 
 

@@ -11,7 +11,7 @@ from synctool.git.tree import Entry
 from synctool.mirror.dialect import modernise
 from synctool.mirror.filetext import is_binary
 from synctool.mirror.model import PathOutcome
-from synctool.mirror.pieces import lines_of, side
+from synctool.mirror.pieces import Lines, lines_of, side
 from synctool.mirror.sides import Sides, Version
 from synctool.mirror.textmerge import TextMerger
 from synctool.mirror.threeway import Clash, Merged, Side, merge_entries
@@ -129,7 +129,12 @@ def edit_diff(sides: Sides, edit: Edit) -> bytes:
     ]
     if old is None or new is None or is_binary(old) or is_binary(new):
         return b"Binary files %s and %s differ\n" % (names[0], names[1])
+    return lines_diff(lines_of(old), lines_of(new), *names)
+
+
+def lines_diff(old: Lines, new: Lines, old_name: bytes = b"a", new_name: bytes = b"b") -> bytes:
+    """A unified diff of two texts."""
     shown: list[bytes] = []
-    for line in difflib.diff_bytes(difflib.unified_diff, lines_of(old), lines_of(new), names[0], names[1], lineterm=b"\n"):
+    for line in difflib.diff_bytes(difflib.unified_diff, old, new, old_name, new_name, lineterm=b"\n"):
         shown.append(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n")
     return b"".join(shown)

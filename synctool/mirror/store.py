@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -118,11 +118,17 @@ def checked_out_at(repo: Repo, branch: str) -> str | None:
 
 
 def save(
-    repo: Repo, value: dict[str, Any], step: str, *, needs: list[str], previous: StateCommit | None
+    repo: Repo,
+    value: dict[str, Any],
+    step: str,
+    *,
+    needs: list[str],
+    previous: StateCommit | None,
+    held: Mapping[str, Entry] | None = None,
 ) -> StateCommit:
     """Store the next state and move the sync's branch to ``value['tip']``, in one transaction.
 
-    ``needs`` are commits that the state refers to, which must outlive pruning. Redo is cleared.
+    ``needs`` are commits and ``held`` files that the state refers to, which must outlive pruning. Redo is cleared.
 
     Raises:
         RepositoryError: the branch was moved by someone else, or is checked out.
@@ -131,6 +137,8 @@ def save(
     tree = Tree(repo.objects)
     data = json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogateescape")
     tree.set(STATE_FILE, Entry("100644", repo.objects.write_blob(data)))
+    for path, entry in (held or {}).items():
+        tree.set(path, entry)
     parents = ([previous.oid] if previous else []) + list(dict.fromkeys(needs))
     person = Person.now("vime-sync", "vime-sync@localhost")
     oid = write_commit(repo.objects, tree=tree.write(), parents=parents, author=person, committer=person, message=step)

@@ -9,7 +9,7 @@ from functools import cached_property
 from synctool.git.tree import EXECUTABLE, FILE
 from synctool.mirror.filetext import Resolver, is_binary, merge_text
 from synctool.mirror.model import ConflictKind
-from synctool.mirror.pieces import Pieces, hunks_of, side
+from synctool.mirror.pieces import Hunk, Pieces, hunks_of, side
 from synctool.mirror.textmerge import TextMerger
 
 
@@ -46,6 +46,7 @@ class Merged:
     mode: str = ""
     data: bytes | None = None
     settled: tuple[str, ...] = ()
+    dropped: tuple[Hunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Clash:
     mode: str = ""
     pieces: Pieces | None = None
     settled: tuple[str, ...] = ()
+    dropped: tuple[Hunk, ...] = ()
 
     def weight(self) -> tuple[int, int]:
         """How much is left to a person: hunks, then lines. What can't be merged by lines weighs most."""
@@ -130,6 +132,6 @@ def _merge_contents(
     mine, old, yours = (data or b"" for data in contents)
     merged = merge_text(merger, mine, old, yours, resolvers)
     if merged.clean:
-        return Merged(mode=mode, data=side(merged.pieces, "ours"), settled=merged.settled)
+        return Merged(mode=mode, data=side(merged.pieces, "ours"), settled=merged.settled, dropped=merged.dropped)
     kind = ConflictKind.CONTENT if base is not None else ConflictKind.BOTH_ADDED
-    return Clash(kind, mode, merged.pieces, merged.settled)
+    return Clash(kind, mode, merged.pieces, merged.settled, merged.dropped)

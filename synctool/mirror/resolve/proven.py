@@ -1,10 +1,19 @@
-"""Resolvers that are applied: what they settle, both sides agree on once vocabulary and blanks at line ends are put aside."""
+"""Resolvers that are applied. The first ones settle what both sides agree on once vocabulary and blanks at line ends are put aside, or keep both edits whole.
+
+The last two let downstream's removal of a text stand against upstream's edits to it; what is dropped that way is filed as work, so that nothing is lost unseen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from synctool.mirror.pieces import Hunk, Pieces
+from synctool.mirror.pieces import Hunk, Pieces, hunks_of
+from synctool.mirror.refine import refine
+from synctool.mirror.resolve.tokens import alike, changed_blocks
+
+#: Lines from which on a replaced block is a text of its own, and the share of it that upstream must have kept.
+_BLOCK = 6
+_KEPT = 0.5
 
 Canonical = Callable[[bytes], str]
 
@@ -31,3 +40,34 @@ def present(hunk: Hunk, canonical: Canonical) -> Pieces | None:
     if theirs - base <= ours and not (base - theirs) & ours:
         return (hunk.ours,)
     return None
+
+
+def beside(hunk: Hunk, canonical: Canonical) -> Pieces | None:
+    """Theirs only inserts lines, next to lines that ours changed: both edits stand, none is lost."""
+    theirs = list(changed_blocks(hunk.base, hunk.theirs))
+    if not hunk.base or any(kind != "insert" for kind, *_ in theirs):
+        return None
+    pieces = refine(hunk)
+    return None if hunks_of(pieces) else pieces
+
+
+def removed(hunk: Hunk, canonical: Canonical) -> Pieces | None:
+    """Downstream removed the lines, and upstream only edits them: they stay removed, as a file would. What upstream adds beyond half as much is news."""
+    if hunk.ours or not _mere_edit(hunk):
+        return None
+    return ((),)
+
+
+def rewritten(hunk: Hunk, canonical: Canonical) -> Pieces | None:
+    """Downstream put text of its own in the place of a whole block, of which upstream edits less than half: downstream's stands."""
+    if not hunk.ours or len(hunk.base) < _BLOCK or not _mere_edit(hunk):
+        return None
+    ours, base, theirs = ([canonical(line).strip() for line in side] for side in (hunk.ours, hunk.base, hunk.theirs))
+    if {line for line in ours if line} & set(base) or alike(base, theirs) < _KEPT:
+        return None
+    return (hunk.ours,)
+
+
+def _mere_edit(hunk: Hunk) -> bool:
+    old, new = len(hunk.base), len(hunk.theirs)
+    return old > 0 and new * 2 >= old and (new - old) * 2 < old

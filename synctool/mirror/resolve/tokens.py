@@ -55,6 +55,11 @@ def changed_blocks(old: Sequence[object], new: Sequence[object]) -> Iterator[Opc
     return (code for code in opcodes(old, new) if code[0] != "equal")
 
 
+def alike(old: Sequence[object], new: Sequence[object]) -> float:
+    """The share of elements that two sequences have in common and in order, 0 to 1."""
+    return difflib.SequenceMatcher(None, old, new, autojunk=False).ratio()  # type: ignore[arg-type]
+
+
 def nearest(line: str, candidates: Sequence[str], least: float, key: Callable[[str], str] = str) -> int | None:
     """The index of the candidate most alike (ratio above ``least``), or None."""
     matcher = difflib.SequenceMatcher(None, autojunk=False)

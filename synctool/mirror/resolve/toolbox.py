@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from synctool.mirror.filetext import Resolver
+from synctool.mirror.filetext import DROPPING, Resolver
 from synctool.mirror.model import Proposal
 from synctool.mirror.pieces import Hunk
-from synctool.mirror.refine import refine
 from synctool.mirror.resolve import proven
 from synctool.mirror.resolve.words import Canonical
 from synctool.policy.model import Policy
@@ -28,13 +27,11 @@ class Toolbox:
     def from_policy(cls, policy: Policy, translator: Translator) -> Toolbox:
         """All resolvers, with the policy's words."""
         canonical = Canonical(policy, translator)
+        names = ("vocabulary", "present", "beside", *DROPPING)
+        steps = (proven.vocabulary, proven.present, proven.beside, proven.removed, proven.rewritten)
         return cls(
             canonical,
-            (
-                ("vocabulary", partial(proven.vocabulary, canonical=canonical)),
-                ("present", partial(proven.present, canonical=canonical)),
-                ("adjacent", lambda hunk: refine(hunk)),
-            ),
+            tuple((name, partial(step, canonical=canonical)) for name, step in zip(names, steps, strict=True)),
         )
 
     def propose(self, hunk: Hunk) -> Iterator[Proposal]:
