@@ -219,7 +219,7 @@ def upstream_changes(up: Builder) -> None:
     up.commit("Probe the tank for leaks (#112)")
 
     up.replace(
-        "lantern/runner.py", "def submit(self, job, priority=0):", "def submit(self, job, priority=0, timeout=30.0):"
+        "lantern/runner.py", "def submit(self, job, priority=0):", "def submit(self, job, timeout=30.0, priority=0):"
     )
     up.commit("Jobs can time out (#113)")
 

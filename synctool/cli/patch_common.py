@@ -32,7 +32,7 @@ class Where:
 
     def load(self) -> Stack:
         """The stack."""
-        from synctool.patches.stack import find_stack, load_stack
+        from synctool.patches.stack import load_stack
 
         return load_stack(self.folder())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -57,10 +58,13 @@ def command(context: Context, where: Where, version: str | None, to: Path | None
     with tempfile.TemporaryDirectory(prefix="vime-sync-") as scratch:
         learned = learn_pin(pin, version, Path(scratch), source=where.source, quiet=where.quiet)
     text = render_pin(learned)
-    data = {"written": None if dry_run else str(target), "pin": learned.model_dump(by_alias=True, exclude_none=True)}
+    written: dict[str, Any] = {
+        "written": None if dry_run else str(target),
+        "pin": learned.model_dump(by_alias=True, exclude_none=True),
+    }
     if dry_run:
-        return Report("patch pin", data, [text, "dry run: nothing was written"])
+        return Report("patch pin", written, [text, "dry run: nothing was written"])
     write_atomically(target, text.encode())
     if not (target.parent / "series").exists():
         write_atomically(target.parent / "series", b"")
-    return Report("patch pin", data, [text, f"written: {target}"])
+    return Report("patch pin", written, [text, f"written: {target}"])

@@ -45,8 +45,8 @@ def command(
     Writes nothing but the cache (and --resolved). Exit code 1: it does not apply, parse or agree.
     """
     from synctool.patches.gate import find_interpreter
-    from synctool.patches.verify import verify_stack
     from synctool.patches.store import write_atomically
+    from synctool.patches.verify import verify_stack
 
     start = time.perf_counter()
     stack = where.load()

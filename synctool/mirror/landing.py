@@ -136,11 +136,7 @@ def place(tree: Tree, path: str, entry: Entry | None) -> None:
         tree.set(path, entry)
 
 
-def land(
-    repo: Repo, tree: str, parents: Sequence[str], names: Names, message: str, author: Commit | None = None
-) -> str:
-    """One commit by the person at work (or with the author of an upstream commit)."""
-    person = author.author if author else names.committer
-    return write_commit(
-        repo.objects, tree=tree, parents=parents, author=person, committer=names.committer, message=message
-    )
+def land(repo: Repo, tree: str, parent: str, names: Names, message: str) -> str:
+    """One commit by the person at work."""
+    person = names.committer
+    return write_commit(repo.objects, tree=tree, parents=[parent], author=person, committer=person, message=message)

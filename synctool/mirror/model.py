@@ -154,13 +154,18 @@ class Conflict:
             )
             for hunk in value["hunks"]
         )
-        sides = (Entry(*value[side]) if value[side] else None for side in ("base", "ours", "theirs", "marked"))
+        base, ours, theirs, marked = (
+            Entry(*value[side]) if value[side] else None for side in ("base", "ours", "theirs", "marked")
+        )
         return cls(
             value["path"],
             value["upstream_path"],
             ConflictKind(value["kind"]),
             tuple(value["changes"]),
-            *sides,
+            base,
+            ours,
+            theirs,
+            marked,
             replaces=tuple(value["replaces"]),
             hunks=hunks,
             note=value["note"],

@@ -183,7 +183,7 @@ def undo(repo: Repo) -> tuple[StateCommit, StateCommit | None]:
     return now, back
 
 
-def redo(repo: Repo) -> StateCommit:
+def redo(repo: Repo, *, dry_run: bool = False) -> StateCommit:
     """Do the last undone step again.
 
     Raises:
@@ -201,6 +201,8 @@ def redo(repo: Repo) -> StateCommit:
             raise NothingToDo("there is no step to redo: the sync went on in another way")
         chain.append(_read(repo, chain[-1].previous))
     target = chain[-1]
+    if dry_run:
+        return target
     updates = [RefUpdate(SESSION_REF, target.oid, here)]
     if target.oid == oid:
         updates.append(RefUpdate(REDO_REF, None, oid))
