@@ -93,7 +93,7 @@ def _normalized(args: Any, data: TrainData) -> list[float]:
             data["raw_reward"],
             data["group_index"],
             data["rollout_ids"],
-            divide_by_std=not getattr(args, "disable_grpo_std_normalization", False),
+            divide_by_std=not args.disable_grpo_std_normalization,
             group_size=args.n_samples_per_prompt,
         )
     except ValueError as error:
@@ -118,7 +118,7 @@ def split_over_ranks(args: Any, data: TrainData, ranks: int, hidden: int) -> lis
 
     Rollouts that do not fill a step are dropped and logged. Raises VimeError when there is not one whole step.
     """
-    dynamic = getattr(args, "use_dynamic_batch_size", False)
+    dynamic = args.use_dynamic_batch_size
     plan = schedule.make_plan(
         data["total_lengths"],
         data["rollout_ids"],
@@ -126,8 +126,8 @@ def split_over_ranks(args: Any, data: TrainData, ranks: int, hidden: int) -> lis
         ranks=ranks,
         micro_batch_size=args.micro_batch_size,
         max_tokens=args.max_tokens_per_gpu if dynamic else None,
-        balance=getattr(args, "balance_data", False),
-        by_flops=getattr(args, "balance_by_flops", False),
+        balance=args.balance_data,
+        by_flops=args.balance_by_flops,
         cost=schedule.forward_cost(hidden),
     )
     rollouts = len(set(data["rollout_ids"]))
@@ -176,6 +176,11 @@ class MicroBatch:
     masks: torch.Tensor
     weights: torch.Tensor
     columns: dict[str, torch.Tensor]
+
+    def put(self, column: list[torch.Tensor], values: torch.Tensor) -> None:
+        """Write flat response-token `values` into a per-sample column."""
+        for sample, part in zip(self.samples, values.split(self.lengths), strict=True):
+            column[sample] = part
 
     def sample_at(self, token: int) -> int:
         """Position, in the rank's columns, of the sample that holds flat response token `token`."""

@@ -14,6 +14,7 @@ from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attri
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
+from vime.arguments.megatron import given_fields
 from vime.convert.config import ModelShape
 from vime.convert.families import FAMILIES
 from vime.errors import VimeError
@@ -72,50 +73,52 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, tenso
             raise VimeError(f"{number} {what} cannot be cut over --tensor-model-parallel-size {tensor_ranks}")
     family = FAMILIES[shape.model_type]
     dtype = training_dtype(args)
-    return TransformerConfig(
-        num_layers=shape.layers,
-        hidden_size=shape.hidden,
-        ffn_hidden_size=shape.ffn,
-        num_attention_heads=shape.heads,
-        num_query_groups=shape.groups,
-        kv_channels=shape.head_dim,
-        normalization="RMSNorm",
-        layernorm_epsilon=shape.norm_eps,
-        gated_linear_unit=True,
-        activation_func=F.silu,
-        use_te_activation_func=True,  # take the activation from the layer spec
-        add_bias_linear=False,
-        add_qkv_bias=family.qkv_bias,
-        qk_layernorm=family.qk_norm,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        tensor_model_parallel_size=tensor_ranks,
-        params_dtype=dtype,
-        pipeline_dtype=dtype,
-        bf16=dtype == torch.bfloat16,
+    ours = {
+        "num_layers": shape.layers,
+        "hidden_size": shape.hidden,
+        "ffn_hidden_size": shape.ffn,
+        "num_attention_heads": shape.heads,
+        "num_query_groups": shape.groups,
+        "kv_channels": shape.head_dim,
+        "normalization": "RMSNorm",
+        "layernorm_epsilon": shape.norm_eps,
+        "gated_linear_unit": True,
+        "activation_func": F.silu,
+        "use_te_activation_func": True,  # take the activation from the layer spec
+        "add_bias_linear": False,
+        "add_qkv_bias": family.qkv_bias,
+        "qk_layernorm": family.qk_norm,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "tensor_model_parallel_size": tensor_ranks,
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        "bf16": dtype == torch.bfloat16,
         # Weights always come from a checkpoint, so none are drawn.
-        perform_initialization=False,
-        use_cpu_initialization=device.type == "cpu",
+        "perform_initialization": False,
+        "use_cpu_initialization": device.type == "cpu",
         # Denominators are computed by us, over the whole step (see `reduce`): Megatron must sum gradients, not average.
-        calculate_per_token_loss=True,
+        "calculate_per_token_loss": True,
         # Fused kernels need Apex or Transformer Engine.
-        bias_activation_fusion=False,
-        bias_dropout_fusion=False,
-        masked_softmax_fusion=False,
-        gradient_accumulation_fusion=False,
-        apply_rope_fusion=False,
-        cuda_graph_scope=[],
-        recompute_granularity=getattr(args, "recompute_granularity", None),
-        recompute_method=getattr(args, "recompute_method", None),
-        recompute_num_layers=getattr(args, "recompute_num_layers", None),
-    )
+        "bias_activation_fusion": False,
+        "bias_dropout_fusion": False,
+        "masked_softmax_fusion": False,
+        "gradient_accumulation_fusion": False,
+        "apply_rope_fusion": False,
+        "cuda_graph_scope": [],
+        "recompute_granularity": args.recompute_granularity,
+        "recompute_method": args.recompute_method,
+        "recompute_num_layers": args.recompute_num_layers,
+    }
+    # Other fields of Megatron's configuration that the user set; those above are the trainer's own.
+    return TransformerConfig(**(given_fields(args, "TransformerConfig") | ours))
 
 
 def training_dtype(args: Any) -> torch.dtype:
     """bfloat16 with --bf16, else float32."""
-    if getattr(args, "fp16", False):
+    if args.fp16:
         raise VimeError("--fp16 is not supported by the trainer", hint="use --bf16, or neither for float32")
-    return torch.bfloat16 if getattr(args, "bf16", False) else torch.float32
+    return torch.bfloat16 if args.bf16 else torch.float32
 
 
 def block_spec(config: TransformerConfig) -> TransformerBlockSubmodules:
@@ -153,7 +156,7 @@ def freeze(model: PolicyModel, args: Any) -> None:
     """Train only the parameters whose Megatron name matches one of `--only-train-params-name-list`, or all but those of
     `--freeze-params-name-list` (regular expressions, searched). Raises VimeError when an expression matches nothing."""
     for flag, trains_matching in (("only_train_params_name_list", True), ("freeze_params_name_list", False)):
-        expressions = getattr(args, flag, None) or []
+        expressions = getattr(args, flag) or []
         names = [name for name, _ in model.named_parameters()]
         for expression in expressions:
             if not any(re.search(expression, name) for name in names):

@@ -45,12 +45,12 @@ _NOT_BUILT = (
 def check_flags(args: Any) -> None:
     """Raise VimeError for an algorithm that the trainer does not have."""
     for flag in _NOT_BUILT:
-        if getattr(args, flag, None):
+        if getattr(args, flag):
             raise VimeError(f"--{flag.replace('_', '-')} is not supported by the trainer yet", hint="leave it out")
-    if getattr(args, "pg_loss_type", None) not in (None, "ppo"):
+    if args.pg_loss_type not in (None, "ppo"):
         raise VimeError(f"--pg-loss-type {args.pg_loss_type} is not supported; supported: ppo")
     for flag, known in (("loss_type", ("policy_loss", "sft_loss")), ("advantage_estimator", ("grpo",))):
-        value = getattr(args, flag, known[0])
+        value = getattr(args, flag)
         if value not in known:
             raise VimeError(f"--{flag.replace('_', '-')} {value} is not supported; supported: {', '.join(known)}")
 
@@ -60,7 +60,7 @@ def columns_needed(args: Any) -> tuple[str, ...]:
     if args.loss_type == "sft_loss":
         return ()
     needed = ["advantages"]
-    if getattr(args, "use_tis", False):
+    if args.use_tis:
         needed.append("rollout_log_probs")
     if uses_reference(args):
         needed.append("ref_log_probs")
@@ -69,7 +69,7 @@ def columns_needed(args: Any) -> tuple[str, ...]:
 
 def uses_reference(args: Any) -> bool:
     """Whether the objective compares with a reference policy."""
-    return bool(getattr(args, "use_kl_loss", False) or getattr(args, "kl_coef", 0.0))
+    return bool(args.use_kl_loss or args.kl_coef)
 
 
 def evaluate(args: Any, batch: MicroBatch, log_probs: torch.Tensor, entropy: torch.Tensor) -> Objective:
@@ -115,7 +115,7 @@ def policy_objective(args: Any, batch: MicroBatch, log_probs: torch.Tensor, entr
         loss = loss - args.entropy_coef * entropy_mean
         total = total - args.entropy_coef * entropy
     if "ref_log_probs" in columns:
-        importance = torch.exp(log_probs - old) if getattr(args, "use_unbiased_kl", False) else None
+        importance = torch.exp(log_probs - old) if args.use_unbiased_kl else None
         kl = kl_estimate(log_probs, columns["ref_log_probs"], args.kl_loss_type, importance)
         kl_mean = weighted_sum(kl, batch.weights)
         metrics["kl_loss"] = kl_mean.detach()

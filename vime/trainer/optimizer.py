@@ -21,6 +21,7 @@ from megatron.core.optimizer import (
 from megatron.core.optimizer import optimizer as megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
+from vime.arguments.megatron import given_fields
 from vime.trainer import cpu
 from vime.trainer.model import PolicyModel, training_dtype
 
@@ -29,7 +30,7 @@ def wrap_model(model: PolicyModel, args: Any) -> DistributedDataParallel:
     """Give `model` Megatron's gradient buffers. Gradients are summed over data-parallel ranks, in fp32."""
     config = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
-        use_distributed_optimizer=bool(getattr(args, "use_distributed_optimizer", False)),
+        use_distributed_optimizer=args.use_distributed_optimizer,
         # Ranks may have empty micro-batches, whose gradients never become ready: reduce once, after the last one.
         overlap_grad_reduce=False,
     )
@@ -39,19 +40,20 @@ def wrap_model(model: PolicyModel, args: Any) -> DistributedDataParallel:
 def build_optimizer(ddp: DistributedDataParallel, args: Any, device: torch.device) -> MegatronOptimizer:
     """Megatron's AdamW over the buffers of `ddp`, sharded over data-parallel ranks with --use-distributed-optimizer."""
     dtype = training_dtype(args)
-    config = OptimizerConfig(
-        optimizer=getattr(args, "optimizer", "adam"),
-        lr=args.lr,
-        min_lr=getattr(args, "min_lr", None) or 0.0,
-        weight_decay=args.weight_decay,
-        adam_beta1=args.adam_beta1,
-        adam_beta2=args.adam_beta2,
-        adam_eps=args.adam_eps,
-        clip_grad=args.clip_grad,
-        bf16=dtype == torch.bfloat16,
-        params_dtype=dtype,
-        use_distributed_optimizer=bool(getattr(args, "use_distributed_optimizer", False)),
-    )
+    ours = {
+        "optimizer": args.optimizer,
+        "lr": args.lr,
+        "min_lr": args.min_lr or 0.0,
+        "weight_decay": args.weight_decay,
+        "adam_beta1": args.adam_beta1,
+        "adam_beta2": args.adam_beta2,
+        "adam_eps": args.adam_eps,
+        "clip_grad": args.clip_grad,
+        "bf16": dtype == torch.bfloat16,
+        "params_dtype": dtype,
+        "use_distributed_optimizer": args.use_distributed_optimizer,
+    }
+    config = OptimizerConfig(**(given_fields(args, "OptimizerConfig") | ours))
     with cpu.cuda_type_names() if device.type == "cpu" else contextlib.nullcontext():
         optimizer = get_megatron_optimizer(
             config,
@@ -102,23 +104,23 @@ def build_scheduler(optimizer: MegatronOptimizer, args: Any, steps_per_rollout: 
     The caller advances it *before* a step: step k of n trains at k / n of the warm-up, and the last one is still above
     the final rate, so that no step is spent at a rate of zero.
     """
-    rollouts = getattr(args, "lr_decay_iters", None) or getattr(args, "num_rollout", None) or 1
-    fraction = getattr(args, "lr_warmup_fraction", None)
-    warmup = round(fraction * rollouts) if fraction is not None else getattr(args, "lr_warmup_iters", 0) or 0
+    rollouts = args.lr_decay_iters or args.num_rollout or 1
+    fraction = args.lr_warmup_fraction
+    warmup = round(fraction * rollouts) if fraction is not None else args.lr_warmup_iters or 0
     decay_steps = max(rollouts, warmup + 1) * steps_per_rollout + 1
-    anneal = getattr(args, "lr_wsd_decay_iters", None)
+    anneal = args.lr_wsd_decay_iters
     return OptimizerParamScheduler(
         optimizer,
-        init_lr=getattr(args, "lr_warmup_init", 0.0) or 0.0,
+        init_lr=args.lr_warmup_init,
         max_lr=args.lr,
-        min_lr=getattr(args, "min_lr", None) or 0.0,
+        min_lr=args.min_lr or 0.0,
         lr_warmup_steps=warmup * steps_per_rollout,
         lr_decay_steps=decay_steps,
-        lr_decay_style=getattr(args, "lr_decay_style", None) or "constant",
+        lr_decay_style=args.lr_decay_style or "constant",
         start_wd=args.weight_decay,
         end_wd=args.weight_decay,
         wd_incr_steps=decay_steps,
         wd_incr_style="constant",
         wsd_decay_steps=anneal and anneal * steps_per_rollout,
-        lr_wsd_decay_style=getattr(args, "lr_wsd_decay_style", None),
+        lr_wsd_decay_style=args.lr_wsd_decay_style,
     )

@@ -28,14 +28,14 @@ class Layout:
     def from_args(cls, args: Any, world_size: int) -> Layout:
         """Raises VimeError for a cut that does not fit the world or is not supported."""
         for flag in ("pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size"):
-            if (getattr(args, flag, None) or 1) != 1:
+            if getattr(args, flag) != 1:
                 raise VimeError(
                     f"--{flag.replace('_', '-')} {getattr(args, flag)} is not supported yet",
                     hint="use --tensor-model-parallel-size and data parallelism",
                 )
-        if getattr(args, "sequence_parallel", False):
+        if args.sequence_parallel:
             raise VimeError("--sequence-parallel is not supported without Transformer Engine", hint="leave it out")
-        tensor = getattr(args, "tensor_model_parallel_size", None) or 1
+        tensor = args.tensor_model_parallel_size or 1
         if world_size % tensor:
             raise VimeError(
                 f"--tensor-model-parallel-size {tensor} does not divide the {world_size} trainer ranks",

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from vime.trainer.model import PolicyModel
 
 
+# Largest difference of hidden states, relative to a layer's largest value, that rounding explains in fp32.
+LAYER_TOLERANCE = 1e-4
+
+
 @dataclass(frozen=True)
 class ParityReport:
     """|log p of the trainer - log p of the engine| over sampled tokens (mask 1), in nats.
@@ -29,6 +33,10 @@ class ParityReport:
     tokens: int
     worst_sample: int | None = None
     worst_token: int | None = None
+
+    def within(self, threshold: float) -> bool:
+        """Whether the mean is at most `threshold`; not so when it is not a number."""
+        return not self.tokens or self.mean <= threshold
 
     def __str__(self) -> str:
         if not self.tokens:
@@ -97,14 +105,13 @@ def gather(own: ParityReport, group: dist.ProcessGroup) -> ParityReport:
     return dataclasses.replace(worst, mean=total / max(tokens, 1), tokens=tokens)
 
 
-def require(report: ParityReport, threshold: float, where: str) -> None:
-    """Raise VimeError when the mean difference is over `threshold`, or is not a number."""
-    if report.tokens and not report.mean <= threshold:
-        raise VimeError(
-            f"refusing to train: {report}; the limit is {threshold:.1e}",
-            where=where,
-            hint="the engine does not sample from the trainer's weights: see the layer report, or raise the limit",
-        )
+def refusal(report: ParityReport, threshold: float, layers: LayerReport | None, where: str) -> VimeError:
+    """The error that stops a run whose engine is not the trainer."""
+    return VimeError(
+        f"refusing to train: {report}; the limit is {threshold:.1e}",
+        where=where,
+        hint=f"{layers}. --parity-threshold sets the limit" if layers else "--parity-threshold sets the limit",
+    )
 
 
 def hf_hidden_states(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,11 +21,13 @@ from vime.convert import hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
 from vime.sample import Sample
-from vime.trainer import batching, checkpoint, cpu, objective, optimizer, parallel, parity, schedule, state
+from vime.trainer import batching, checkpoint, cpu, objective, optimizer, parallel, parity, state
 from vime.trainer.advantages import broadcast_to_tokens, moments, whiten
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
-from vime.trainer.model import Scoring, build_model
-from vime.trainer.parity import LayerReport, ParityReport
+from vime.trainer.clock import Clock
+from vime.trainer.model import build_model
+from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
+from vime.trainer.scorer import Scorer
 from vime.trainer.weights import NamedWeights
 
 log = logging.getLogger(__name__)
@@ -42,8 +43,7 @@ class Trainer:
         self.device = torch.device(device)
         self.layout = parallel.Layout.from_args(args, world_size)
         self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
-        sharded = bool(getattr(args, "use_distributed_optimizer", False))
-        self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, sharded)
+        self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, args.use_distributed_optimizer)
         self.restored: Any = None
         self.steps_done = 0
 
@@ -60,9 +60,7 @@ class Trainer:
             cpu.apply()
         else:
             torch.cuda.set_device(self.device)
-        parallel.init_process_groups(
-            self.layout, self.place.rank, self.device, getattr(self.args, "distributed_timeout_minutes", 10)
-        )
+        parallel.init_process_groups(self.layout, self.place.rank, self.device, self.args.distributed_timeout_minutes)
         self._seed()
         self.hf_config = read_hf_config(self.args.hf_checkpoint)
         self.shape = model_shape(self.hf_config, where=str(self.args.hf_checkpoint))
@@ -70,6 +68,7 @@ class Trainer:
         self.model = build_model(self.shape, self.hf_config, self.args, self.device, self.layout.tensor)
         self.dtype = self.model.config.params_dtype
         self.weights = NamedWeights(self.model)
+        self.scorer = Scorer(self.model, self.args, self.device)
         if objective.uses_reference(self.args):
             self._load_reference()
         resume = self._find_checkpoint()
@@ -84,7 +83,7 @@ class Trainer:
         self.scheduler = optimizer.build_scheduler(self.optimizer, self.args, self.steps_per_rollout)
         if resume is not None:
             self._restore(parts)
-        asked = getattr(self.args, "start_rollout_id", None)
+        asked = self.args.start_rollout_id
         if asked is not None:
             return asked
         return 0 if resume is None else resume + 1
@@ -108,11 +107,11 @@ class Trainer:
         hf.load_hf(self.model, directory, self.shape, self.place.tensor_rank, self.layout.tensor)
 
     def _load_reference(self) -> None:
-        source = getattr(self.args, "ref_load", None)
+        source = self.args.ref_load
         if not source:
             raise VimeError("a KL penalty needs a reference policy", hint="give --ref-load")
         if (Path(source) / checkpoint.MARKER).exists():
-            step = self._agree(lambda: checkpoint.find(source, self.shards, getattr(self.args, "ref_ckpt_step", None)))
+            step = self._agree(lambda: checkpoint.find(source, self.shards, self.args.ref_ckpt_step))
             if step is None:
                 raise VimeError("no complete checkpoint", where=f"--ref-load {source}")
             parts = checkpoint.load(source, step, self.place, self.shards, self.device, only="model")
@@ -121,13 +120,17 @@ class Trainer:
             self._load_hf(source)
         self.weights.keep(REFERENCE)
 
+    def close(self) -> None:
+        """Leave the process groups, so that this process can join others."""
+        parallel.destroy_process_groups()
+
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def _find_checkpoint(self) -> int | None:
-        root = getattr(self.args, "load", None)
+        root = self.args.load
         if not root:
             return None
-        found = self._agree(lambda: checkpoint.find(root, self.shards, getattr(self.args, "ckpt_step", None)))
+        found = self._agree(lambda: checkpoint.find(root, self.shards, self.args.ckpt_step))
         if self.place.rank == 0:
             if found is None:
                 log.warning(
@@ -166,7 +169,7 @@ class Trainer:
 
         `blob` (plain containers, numbers, strings, tensors) comes back as `restored` after a resume.
         """
-        if not getattr(self.args, "save", None):
+        if not self.args.save:
             raise VimeError("nowhere to save to", hint="give --save")
         return checkpoint.save(
             self.args.save,
@@ -187,7 +190,7 @@ class Trainer:
         )
 
     def _optimizer_state(self) -> list[dict[str, Any]]:
-        if getattr(self.args, "no_save_optim", False):
+        if self.args.no_save_optim:
             return []
         return state.optimizer_state(self.optimizer, separate_main=self.dtype != torch.float32)
 
@@ -220,31 +223,7 @@ class Trainer:
         Every data rank scores all of `samples`. Collective over tensor ranks.
         """
         data = batching.samples_to_train_data(self.args, samples, scoring_only=True)
-        limit = getattr(self.args, "max_tokens_per_gpu", None) or _SCORING_TOKENS
-        micro = schedule.pack_by_tokens(range(len(samples)), data["total_lengths"], limit)
-        return [x.cpu() for x in self._score(data, [self._pack(data, m) for m in micro])]
-
-    @torch.no_grad()
-    def _score(self, data: TrainData, batches: Sequence[MicroBatch]) -> list[torch.Tensor]:
-        """Log-probabilities by sample; zeros for samples that no batch holds."""
-        result = [torch.zeros(n, device=self.device) for n in data["response_lengths"]]
-        for batch in batches:
-            _put(result, batch, self.model(batch.tokens, batch.packed, self._scoring(batch))[0])
-        return result
-
-    def _scoring(self, batch: MicroBatch) -> Scoring:
-        return Scoring(batch.rows, batch.targets, self.args.rollout_temperature, self.args.log_probs_chunk_size)
-
-    def _pack(self, data: TrainData, samples: list[int], step: Step | None = None) -> MicroBatch:
-        return batching.pack_micro_batch(
-            data,
-            samples,
-            rotary=self.model.rotary,
-            dtype=self.dtype,
-            device=self.device,
-            step=step,
-            per_token=self.args.calculate_per_token_loss,
-        )
+        return [values.cpu() for values in self.scorer.score_all(data)]
 
     # -- parity --------------------------------------------------------------------------------------------------
 
@@ -257,21 +236,26 @@ class Trainer:
             [s.index if s.index is not None else i for i, s in enumerate(samples)],
         )
 
-    @torch.no_grad()
     def first_divergent_layer(
         self,
         samples: Sequence[Sample],
         weights: Sequence[tuple[str, torch.Tensor]] | None = None,
-        tolerance: float = 1e-4,
+        tolerance: float = LAYER_TOLERANCE,
     ) -> LayerReport:
         """Hidden states of every layer, trainer against a Hugging Face model of `weights`; collective over tensor ranks.
 
         `weights` default to the exported ones, which tests model and conversion; pass what an engine holds to find the
         layer whose weights are stale.
         """
-        exported = list(self.iter_hf_weights()) if weights is None else weights
-        sequences = [sample.tokens for sample in samples]
-        expected = parity.hf_hidden_states(self.hf_config, exported, sequences)
+        return self._compare_layers([sample.tokens for sample in samples], weights, tolerance)
+
+    def _compare_layers(
+        self,
+        sequences: Sequence[Sequence[int]],
+        weights: Sequence[tuple[str, torch.Tensor]] | None = None,
+        tolerance: float = LAYER_TOLERANCE,
+    ) -> LayerReport:
+        expected = parity.hf_hidden_states(self.hf_config, weights or list(self.iter_hf_weights()), sequences)
         return parity.compare_layers(self.model, expected, sequences, tolerance)
 
     # -- training ------------------------------------------------------------------------------------------------
@@ -283,11 +267,11 @@ class Trainer:
         the weights as they were before the step, when a loss or gradient is not finite (naming the samples), or before
         any step when the engine's log-probabilities are further away than `args.parity_threshold`.
         """
-        clock = _Clock()
+        clock = Clock()
         if not isinstance(batch, RankBatch):
             batch = self.split(self.train_data(batch))[self.place.data_rank]
         data, steps = batch.data, batch.steps
-        packs = [[self._pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
+        packs = [[self.scorer.pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
         clock.lap("data_preprocess")
 
         if self.args.loss_type == "policy_loss":
@@ -308,7 +292,7 @@ class Trainer:
         metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
         return metrics | clock.metrics()
 
-    def _prepare(self, data: TrainData, packs: list[list[MicroBatch]], clock: _Clock) -> None:
+    def _prepare(self, data: TrainData, packs: list[list[MicroBatch]], clock: Clock) -> None:
         """Fill the columns that need a forward pass before the first update, and the advantages.
 
         The policy does not move before the first step's update, so that step's own log-probabilities are its old ones:
@@ -316,14 +300,18 @@ class Trainer:
         """
         if objective.uses_reference(self.args):
             with self.weights.as_model(REFERENCE):
-                data["ref_log_probs"] = self._score(data, self._scoring_packs(data, packs))
+                data["ref_log_probs"] = self.scorer.score(
+                    data, self.scorer.repack(data, [batch for step in packs for batch in step])
+                )
             clock.lap("ref_log_probs")
         if self.args.use_rollout_logprobs:
             if "rollout_log_probs" not in data:
                 raise VimeError("--use-rollout-logprobs, but the rollout carries no log-probabilities")
             data["old_log_probs"] = data["rollout_log_probs"]
         else:
-            data["old_log_probs"] = self._score(data, self._scoring_packs(data, packs[1:]))
+            data["old_log_probs"] = self.scorer.score(
+                data, self.scorer.repack(data, [batch for step in packs[1:] for batch in step])
+            )
             clock.lap("log_probs")
         advantages = broadcast_to_tokens(
             torch.tensor(data["rewards"], dtype=torch.float32),
@@ -335,16 +323,6 @@ class Trainer:
             advantages = whiten(advantages, masks, total)
         data["advantages"] = list(advantages.split(data["response_lengths"]))
 
-    def _scoring_packs(self, data: TrainData, packs: list[list[MicroBatch]]) -> list[MicroBatch]:
-        """The micro-batches of these steps, repacked into larger ones where `--log-probs-max-tokens-per-gpu` allows it."""
-        flat = [batch for step in packs for batch in step]
-        limit = getattr(self.args, "log_probs_max_tokens_per_gpu", None)
-        if limit is None:
-            return flat
-        samples = [i for batch in flat for i in batch.samples]
-        lengths = [float(n) for n in data["total_lengths"]]
-        return [self._pack(data, micro) for micro in schedule.pack_by_tokens(samples, lengths, limit)]
-
     def _check_parity(self, data: TrainData, where: str, metrics: dict[str, float]) -> None:
         """Compare with the engine, now that every sample is scored. Raises VimeError beyond the threshold."""
         if "rollout_log_probs" not in data or self.args.use_rollout_logprobs or "old_log_probs" not in data:
@@ -355,9 +333,10 @@ class Trainer:
             ),
             parallel.data_group(),
         )
-        threshold = getattr(self.args, "parity_threshold", None)
-        if threshold is not None:
-            parity.require(report, threshold, where)
+        threshold = self.args.parity_threshold
+        if threshold is not None and not report.within(threshold):
+            layers = self._compare_layers(data["tokens"][:4]) if data["tokens"] else None
+            raise parity.refusal(report, threshold, layers, where)
         metrics["train/train_rollout_logprob_abs_diff"] = report.mean
         metrics["train/train_rollout_logprob_abs_diff_max"] = report.max
 
@@ -385,7 +364,7 @@ class Trainer:
         for bare in batches:
             columns = {name: batching.flatten(data[name], bare.samples).to(self.device) for name in needed}
             batch = dataclasses.replace(bare, columns=columns)
-            log_probs, entropy = self.ddp(batch.tokens, batch.packed, self._scoring(batch))
+            log_probs, entropy = self.scorer.forward(batch, self.ddp)
             share = objective.evaluate(self.args, batch, log_probs, entropy)
             share.loss.backward()
             shares.append(share.metrics)
@@ -393,7 +372,7 @@ class Trainer:
                 wrong = (~share.token_loss.isfinite() & (batch.weights != 0)).nonzero()[:, 0].tolist()
                 bad += sorted({data["sample_indices"][batch.sample_at(token)] for token in wrong})
             if "old_log_probs" in data and "old_log_probs" not in needed:
-                _put(data["old_log_probs"], batch, log_probs.detach())
+                batch.put(data["old_log_probs"], log_probs.detach())
         self._require_finite(shares, bad, where)
         if gate is not None:
             gate()
@@ -424,29 +403,3 @@ class Trainer:
         if self.layout.data == 1:
             return values
         return parallel.sum_over_data(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
-
-
-# Tokens in one forward pass without gradients, where no flag says otherwise.
-_SCORING_TOKENS = 8192
-
-
-class _Clock:
-    """Seconds of the phases of one call."""
-
-    def __init__(self) -> None:
-        self.start = self.last = time.perf_counter()
-        self.laps: dict[str, float] = {}
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name], self.last = now - self.last, now
-
-    def metrics(self) -> dict[str, float]:
-        return {f"perf/{name}_time": seconds for name, seconds in self.laps.items()} | {
-            "perf/train_time": self.last - self.start
-        }
-
-
-def _put(column: list[torch.Tensor], batch: MicroBatch, values: torch.Tensor) -> None:
-    for sample, part in zip(batch.samples, values.split(batch.lengths), strict=True):
-        column[sample] = part

@@ -130,6 +130,7 @@ def test_training_is_refused_when_the_engine_has_other_weights(new_trainer: NewT
     with pytest.raises(VimeError, match=r"refusing to train: .* mean 1.00e-02.* of sample") as caught:
         trainer.train(3, samples)
     assert "rollout 3" in str(caught.value)
+    assert "agree in every layer" in (caught.value.hint or "")  # the error is on the engine's side
     assert all(torch.equal(t, before[n]) for n, t in trainer.iter_hf_weights())
 
 

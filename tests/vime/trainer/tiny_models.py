@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vime.arguments import catalogue
 from vime.sample import Sample, Status
 
 VOCAB = 97  # odd on purpose: tensor parallelism must pad it
@@ -55,60 +56,22 @@ def make_checkpoint(
     return path
 
 
-def make_args(checkpoint: Path, **over: Any) -> SimpleNamespace:
-    """The flags that the trainer reads, at their defaults for these tests."""
-    values: dict[str, Any] = {
+def make_args(checkpoint: Path | str, **over: Any) -> SimpleNamespace:
+    """Every flag at its default, and what these tests settle on."""
+    defaults = {option.name: option.default for option in catalogue.by_name().values()}
+    settled: dict[str, Any] = {
         "hf_checkpoint": str(checkpoint),
-        "load": None,
-        "save": None,
-        "ref_load": None,
-        "seed": 1234,
-        "bf16": False,
-        "fp16": False,
-        "tensor_model_parallel_size": 1,
-        "use_distributed_optimizer": False,
         "rollout_batch_size": 4,
         "n_samples_per_prompt": 2,
         "global_batch_size": 8,
         "num_rollout": 8,
         "micro_batch_size": 4,
-        "use_dynamic_batch_size": False,
-        "max_tokens_per_gpu": None,
-        "balance_data": False,
-        "rollout_temperature": 1.0,
-        "log_probs_chunk_size": -1,
-        "advantage_estimator": "grpo",
-        "loss_type": "policy_loss",
-        "eps_clip": 0.2,
-        "eps_clip_high": None,
-        "eps_clip_c": None,
-        "kl_coef": 0.0,
-        "use_kl_loss": False,
-        "kl_loss_coef": 0.0,
-        "kl_loss_type": "k1",
-        "use_unbiased_kl": False,
-        "entropy_coef": 0.0,
-        "use_tis": False,
-        "tis_clip": 2.0,
-        "tis_clip_low": 0.0,
-        "use_rollout_logprobs": False,
-        "calculate_per_token_loss": False,
-        "disable_grpo_std_normalization": False,
-        "disable_rewards_normalization": False,
-        "normalize_advantages": False,
-        "reward_key": None,
         "lr": 1e-3,
-        "min_lr": None,
         "lr_decay_style": "constant",
-        "lr_warmup_iters": 0,
-        "lr_decay_iters": None,
         "weight_decay": 0.0,
-        "adam_beta1": 0.9,
         "adam_beta2": 0.95,
-        "adam_eps": 1e-8,
-        "clip_grad": 1.0,
     }
-    return SimpleNamespace(**(values | over))
+    return SimpleNamespace(**(defaults | settled | over))
 
 
 def make_samples(groups: int, siblings: int = 2, *, seed: int = 0, longest: int = 12, first: int = 0) -> list[Sample]:
