@@ -97,8 +97,3 @@ def policy():
 def words(policy):
     """Its translator."""
     return Translator.from_policy(policy)
-
-
-def numbered(count: int, word: str = "line", start: int = 1) -> str:
-    """A text of numbered lines."""
-    return "".join(f"{word} number {n}\n" for n in range(start, start + count))
