@@ -1,7 +1,7 @@
 """What Megatron-core 0.16.1 needs to run on a CPU, in one place.
 
 Megatron names CUDA in a few spots that a CPU run reaches: buffers created on `"cuda"` or on
-`torch.cuda.current_device()`, checks of tensor type names, gradient clipping by a fused kernel, and the RNG tracker.
+`torch.cuda.current_device()`, checks of tensor type names, gradient clipping by a fused kernel, and the random generator and its tracker.
 Nothing in torch itself is changed: the Megatron modules listed here get a `torch` whose CUDA names answer with the CPU,
 so that other libraries in the process see the real one. Applied only when the trainer's device is a CPU.
 """
@@ -27,14 +27,13 @@ _MODULES = (
     "megatron.core.optimizer.clip_grads",
     "megatron.core.optimizer.distrib_optimizer",
     "megatron.core.optimizer.optimizer",
-    "megatron.core.tensor_parallel.random",
     "megatron.core.utils",
 )
 _FACTORIES = ("arange", "empty", "full", "ones", "tensor", "zeros")
 
 
 class _CpuCuda(types.ModuleType):
-    """`torch.cuda` as Megatron sees it on a CPU: one device, no streams to wait for, no generator state."""
+    """`torch.cuda` as Megatron sees it on a CPU: one device, nothing to wait for."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cuda, name)
@@ -46,10 +45,6 @@ class _CpuCuda(types.ModuleType):
     @staticmethod
     def synchronize(*_: object) -> None:
         return None
-
-    @staticmethod
-    def get_rng_state(*_: object) -> torch.Tensor:
-        return torch.get_rng_state()
 
 
 class _CpuTorch(types.ModuleType):
@@ -141,6 +136,10 @@ def apply() -> None:
             names["torch"] = replacement
     for name in ("megatron.core.optimizer.clip_grads", "megatron.core.optimizer.optimizer"):
         vars(importlib.import_module(name))["clip_grad_by_total_norm_fp32"] = _clip_by_total_norm
+    # Recomputation saves and restores the CUDA generator beside torch's own, which is all there is here.
+    random = vars(importlib.import_module("megatron.core.tensor_parallel.random"))
+    random["_get_cuda_rng_state"] = lambda *_, **__: torch.get_rng_state()
+    random["_set_cuda_rng_state"] = lambda *_, **__: None
 
 
 def seed_rng(seed: int, tensor_rank: int, expert_rank: int = 0) -> None:

@@ -49,6 +49,11 @@ def check_flags(args: Any) -> None:
             raise VimeError(f"--{flag.replace('_', '-')} is not supported by the trainer yet", hint="leave it out")
     if args.pg_loss_type not in (None, "ppo"):
         raise VimeError(f"--pg-loss-type {args.pg_loss_type} is not supported; supported: ppo")
+    if args.kl_coef:
+        raise VimeError(
+            "--kl-coef changes rewards token by token, which group-relative advantages do not have",
+            hint="use --use-kl-loss with --kl-loss-coef",
+        )
     for flag, known in (("loss_type", ("policy_loss", "sft_loss")), ("advantage_estimator", ("grpo",))):
         value = getattr(args, flag)
         if value not in known:
@@ -69,7 +74,7 @@ def columns_needed(args: Any) -> tuple[str, ...]:
 
 def uses_reference(args: Any) -> bool:
     """Whether the objective compares with a reference policy."""
-    return bool(args.use_kl_loss or args.kl_coef)
+    return bool(args.use_kl_loss)
 
 
 def evaluate(args: Any, batch: MicroBatch, log_probs: torch.Tensor, entropy: torch.Tensor) -> Objective:
@@ -119,9 +124,8 @@ def policy_objective(args: Any, batch: MicroBatch, log_probs: torch.Tensor, entr
         kl = kl_estimate(log_probs, columns["ref_log_probs"], args.kl_loss_type, importance)
         kl_mean = weighted_sum(kl, batch.weights)
         metrics["kl_loss"] = kl_mean.detach()
-        if args.use_kl_loss:
-            loss = loss + args.kl_loss_coef * kl_mean
-            total = total + args.kl_loss_coef * kl
+        loss = loss + args.kl_loss_coef * kl_mean
+        total = total + args.kl_loss_coef * kl
     metrics |= {
         "loss": loss.detach(),
         "pg_loss": policy_loss.detach(),

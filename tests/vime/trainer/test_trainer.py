@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from vime.errors import VimeError
 from vime.sample import Sample
 from vime.trainer import checkpoint
+from vime.trainer.optimizer import inner_optimizers
 from vime.trainer.trainer import Trainer
 
 NewTrainer = Callable[..., Trainer]
@@ -88,6 +89,47 @@ def test_two_policy_steps_equal_a_plain_reimplementation(checkpoints: dict[str, 
     state = model.state_dict()
     for name, tensor in trainer.iter_hf_weights():
         assert (tensor - state[name]).abs().max() <= 1e-6, name  # a large epsilon: no sign of a tiny gradient decides
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"recompute_granularity": "selective"},
+        {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+    ],
+    ids=lambda flags: flags["recompute_granularity"],
+)
+def test_recomputation_changes_nothing(new_trainer: NewTrainer, flags: dict[str, Any]) -> None:
+    plain, recomputing = new_trainer("qwen3"), new_trainer("qwen3", **flags)
+    for trainer in (plain, recomputing):
+        trainer.train(0, make_samples(4, 2))
+    for (name, a), (_, b) in zip(plain.iter_hf_weights(), recomputing.iter_hf_weights(), strict=True):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("distributed_optimizer", [False, True])
+def test_bfloat16_keeps_float32_main_weights(
+    new_trainer: NewTrainer, tmp_path: Path, distributed_optimizer: bool
+) -> None:
+    """Updates far below a bfloat16's resolution add up, also across a resume."""
+    flags = {"bf16": True, "use_distributed_optimizer": distributed_optimizer, "lr": 2e-6, "save": str(tmp_path)}
+    straight = new_trainer("qwen3", **flags)
+    for i in range(4):
+        straight.train(i, make_samples(4, 2, seed=i))
+        if i == 1:
+            straight.save(1)
+    resumed = new_trainer("qwen3", **flags, load=str(tmp_path))
+    for i in range(2, 4):
+        resumed.train(i, make_samples(4, 2, seed=i))
+    main = [
+        [p for inner in inner_optimizers(t.optimizer) for group in inner.param_groups for p in group["params"]]
+        for t in (straight, resumed)
+    ]
+    assert all(p.dtype == torch.float32 for p in main[0])
+    assert all(torch.equal(a, b) for a, b in zip(*main, strict=True))
+    assert all(
+        torch.equal(a, b) for (_, a), (_, b) in zip(straight.iter_hf_weights(), resumed.iter_hf_weights(), strict=True)
+    )
 
 
 def test_reference_equal_to_policy_has_no_divergence_and_survives_training(
@@ -181,6 +223,11 @@ def test_flags_that_contradict_the_checkpoint_are_listed(new_trainer: NewTrainer
 def test_unbuilt_parallelism_is_refused(new_trainer: NewTrainer) -> None:
     with pytest.raises(VimeError, match="--pipeline-model-parallel-size 2 is not supported yet"):
         new_trainer(pipeline_model_parallel_size=2)
+
+
+def test_a_penalty_that_would_do_nothing_is_refused(new_trainer: NewTrainer) -> None:
+    with pytest.raises(VimeError, match="--kl-coef"):
+        new_trainer(kl_coef=0.1)
 
 
 @pytest.mark.parametrize("flag", ["use_opsm", "custom_loss_function_path", "use_score_centering"])
