@@ -1,0 +1,1 @@
+"""The `vime` command: one module a verb, imported when it is used."""

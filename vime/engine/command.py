@@ -1,0 +1,93 @@
+"""The command line and environment of one vLLM server, as values."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from typing import Any
+
+from vime.arguments.check_sizes import CPU_HEAD_SIZES
+from vime.arguments.vllm import engine_flags
+from vime.environment import thread_environment
+from vime.errors import EngineError
+
+#: Name of our weight-transfer backend in vLLM's factory.
+BACKEND = "vime"
+WORKER_EXTENSION = "vime.engine.receiver.WorkerExtension"
+
+
+def server_command(args: Namespace, rank: int, overrides: dict[str, Any] | None = None) -> list[str]:
+    """The command that starts engine `rank`, without the address: the socket is inherited (see `process`).
+
+    Flags that the user gave (``--vllm-*``), and `overrides` by field name, come last and win.
+    """
+    flags = [
+        *("--model", args.hf_checkpoint),
+        *("--seed", str(args.seed + rank)),
+        *("--tensor-parallel-size", str(args.rollout_num_gpus_per_engine)),
+        *("--dtype", engine_dtype(args)),
+        # The trainer compares with the distribution that was sampled from: temperature, top-p and top-k applied.
+        *("--logprobs-mode", "processed_logprobs"),
+        *("--worker-extension-cls", WORKER_EXTENSION),
+        *("--weight-transfer-config", json.dumps({"backend": BACKEND})),
+        "--enable-scale-out",  # without it the token endpoint answers 403
+        "--enable-prompt-tokens-details",
+        "--disable-uvicorn-access-log",
+    ]
+    if args.rollout_max_context_len is not None:
+        flags += ["--max-model-len", str(args.rollout_max_context_len)]
+    if args.offload_rollout:
+        flags.append("--enable-sleep-mode")
+    if args.use_rollout_routing_replay:
+        flags.append("--enable-return-routed-experts")
+    if args.device == "cpu":
+        flags += ["--enforce-eager"]
+        if args.rollout_num_gpus_per_engine == 1:
+            flags += ["--distributed-executor-backend", "uni"]
+    return [sys.executable, "-m", "vime.engine.server", *flags, *engine_flags(args, overrides)]
+
+
+def engine_dtype(args: Namespace) -> str:
+    """vLLM's name of the type that the trainer computes in."""
+    return "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+
+
+def server_environment(args: Namespace, threads: int) -> dict[str, str]:
+    """The environment of a server: this process's, with what vLLM needs. What the user exported wins."""
+    defaults = {
+        "VLLM_SERVER_DEV_MODE": "1",  # the routes that pause and that change weights
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "NCCL_CUMEM_ENABLE": "0",
+    }
+    if args.device == "cpu":
+        defaults |= {
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # or it pins itself to cores that the trainer uses
+            "TORCH_COMPILE_DISABLE": "1",  # compiling costs 20 s at the first request and gains nothing in eager mode
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        if args.rollout_num_gpus_per_engine == 1:
+            defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one process less, 10 s less start
+    own = {name: os.environ.get(name, value) for name, value in defaults.items()}
+    inherited = {name: value for name, value in os.environ.items() if not _is_allocator(name)}
+    return inherited | own | thread_environment(threads)
+
+
+def check_kernels(args: Namespace) -> None:
+    """Raise EngineError where the server would come up and die at its first request: heads that no CPU kernel has."""
+    if args.device == "cpu" and args.kv_channels is not None and args.kv_channels not in CPU_HEAD_SIZES:
+        raise EngineError(
+            f"vLLM on a CPU has no attention for heads of {args.kv_channels}",
+            where=f"{args.hf_checkpoint}/config.json",
+            hint=f"it has {', '.join(map(str, CPU_HEAD_SIZES))}",
+        )
+
+
+def _is_allocator(name: str) -> bool:
+    # The trainer's allocator settings break the engine's sleep mode.
+    return name.startswith("PYTORCH_") and name.endswith("ALLOC_CONF")

@@ -1,0 +1,112 @@
+"""The token endpoint's requests and answers as values of ours. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vime.errors import EngineError
+from vime.rollout.client import Generation, SamplingParams
+from vime.sample import Nucleus, TopK, VersionSpan
+
+ROUTE = "/inference/v1/generate"
+_ID_PREFIX = "generate-tokens-"
+
+
+def engine_request_id(request_id: str) -> str:
+    """How vLLM calls the request whose X-Request-Id header is `request_id`; aborting goes by that name."""
+    return _ID_PREFIX + request_id
+
+
+def request_body(token_ids: Sequence[int], params: SamplingParams) -> dict[str, Any]:
+    """JSON of one request. Log-probabilities are always asked for."""
+    sampling: dict[str, Any] = {
+        "n": params.n,
+        "max_tokens": params.max_tokens,
+        "min_tokens": params.min_tokens,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k,
+        "stop_token_ids": list(params.stop_token_ids),
+        "skip_special_tokens": params.skip_special_tokens,
+        "repetition_penalty": params.repetition_penalty,
+        # One more than asked for: the sampled token itself takes a place among the best.
+        "logprobs": params.logprobs + 1 if params.logprobs else 0,
+        # Only stop texts need the text; the rollout decodes for itself.
+        "detokenize": bool(params.stop),
+    }
+    if params.stop:
+        sampling |= {"stop": list(params.stop), "include_stop_str_in_output": True}
+    if params.seed is not None:
+        sampling["seed"] = params.seed
+    return {"token_ids": list(token_ids), "sampling_params": sampling}
+
+
+def parse_answer(answer: Any, params: SamplingParams, where: str) -> list[Generation]:
+    """The answers in order of their index. Raises EngineError when one lacks what training needs; nothing is filled in."""
+    try:
+        choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+        usage = answer.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        meta = {"prompt_tokens": float(usage.get("prompt_tokens", 0)), "cached_tokens": float(cached or 0)}
+        generations = [_generation(choice, params, meta, where) for choice in choices]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError(f"an answer that cannot be read: {error!r}", where=where) from error
+    if len(generations) != params.n:
+        raise EngineError(f"{len(generations)} answers instead of {params.n}", where=where)
+    return generations
+
+
+def _generation(choice: dict[str, Any], params: SamplingParams, meta: dict[str, float], where: str) -> Generation:
+    tokens = choice["token_ids"]
+    content = (choice.get("logprobs") or {}).get("content")
+    if tokens and (content is None or len(content) != len(tokens)):
+        raise EngineError(
+            f"{len(tokens)} tokens came with {len(content or ())} log-probabilities",
+            where=where,
+            hint="the server must run with --logprobs-mode processed_logprobs and --max-logprobs of at least what is asked for",
+        )
+    content = content or []
+    if any(entry["token_id"] != token for entry, token in zip(content, tokens, strict=True)):
+        raise EngineError("log-probabilities of other tokens than those sampled", where=where)
+    routes = choice.get("routed_experts")
+    return Generation(
+        token_ids=tokens,
+        logprobs=[entry["logprob"] for entry in content],
+        finish_reason=choice["finish_reason"],
+        weight_versions=tuple(
+            VersionSpan(span["version"], span["start"], span["end"]) for span in choice.get("weight_versions") or ()
+        ),
+        routed_experts=_array(routes) if routes else None,
+        sampling_mask=_nucleus(choice.get("sampling_mask"), len(tokens), where) if params.sampling_mask else None,
+        topk=_topk(content, params.logprobs, where) if params.logprobs else None,
+        meta=meta,
+    )
+
+
+def _topk(content: list[dict[str, Any]], k: int, where: str) -> TopK:
+    rows = []
+    for entry in content:
+        best = sorted(entry["top_logprobs"], key=lambda one: -one["logprob"])[:k]
+        if len(best) < k:
+            raise EngineError(f"{len(best)} candidates instead of {k}", where=where, hint="raise --vllm-max-logprobs")
+        rows.append(best)
+    return TopK([[one["token_id"] for one in row] for row in rows], [[one["logprob"] for one in row] for row in rows])
+
+
+def _nucleus(mask: list[list[int]] | None, tokens: int, where: str) -> Nucleus:
+    if mask is None or len(mask) != tokens:
+        raise EngineError("the engine returned no sampling mask", where=where, hint="start it with --vllm-return-sampling-mask")
+    offsets = [0]
+    for row in mask:
+        offsets.append(offsets[-1] + len(row))
+    return Nucleus([token for row in mask for token in row], offsets)
+
+
+def _array(encoded: str) -> Any:
+    import base64
+    import io
+
+    import numpy as np
+
+    return np.load(io.BytesIO(base64.b64decode(encoded)), allow_pickle=False)

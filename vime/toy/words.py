@@ -1,0 +1,41 @@
+"""The task: the prompt `rABCDE=` asks for `EDCBA`. Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LENGTH = 5
+PAD, EOS = "<pad>", "<eos>"
+#: Tokens in the order of their ids.
+VOCABULARY = (PAD, EOS, "<bos>", "<unk>", *"0123456789", *LETTERS, "=")
+
+
+def words(seed: int) -> Iterator[str]:
+    """Random words without end."""
+    rng = random.Random(seed)
+    while True:
+        yield "".join(rng.choice(LETTERS) for _ in range(LENGTH))
+
+
+def prompt(word: str) -> str:
+    return f"r{word}="
+
+
+def answer(word: str) -> str:
+    return word[::-1]
+
+
+def write_rows(path: Path, chosen: Iterable[str]) -> Path:
+    """A prompt file in the format of ``--prompt-data``: one JSON object a line, keys `prompt` and `answer`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        for word in chosen:
+            file.write(json.dumps({"prompt": prompt(word), "answer": answer(word)}) + "\n")
+    os.replace(temporary, path)
+    return path
