@@ -79,24 +79,26 @@ class GitHubForge:
                 per_page=PER_PAGE,
                 retry=None,
                 seconds_between_requests=None,
+                lazy=True,
             )
         return self._client
 
     def pull(self, number: int) -> PullRequest | None:
         """See ``Forge``."""
-        found = self._ask(lambda: self.client.get_repo(self.slug, lazy=True).get_pull(number), f"#{number}")
-        return _value(found) if found is not None else None
+        # PyGithub asks only when a field is read, so the fields must be read in here.
+        return self._ask(lambda: _value(self.client.get_repo(self.slug).get_pull(number)), f"#{number}")
 
     def pulls_of_commit(self, oid: str) -> tuple[PullRequest, ...]:
         """See ``Forge``."""
 
-        def ask() -> list[Raw]:
+        def ask() -> tuple[PullRequest, ...]:
             from github.PaginatedList import PaginatedList
             from github.PullRequest import PullRequest as Raw
 
-            return list(PaginatedList(Raw, self.client.requester, f"/repos/{self.slug}/commits/{oid}/pulls", None))
+            pages = PaginatedList(Raw, self.client.requester, f"/repos/{self.slug}/commits/{oid}/pulls", None)
+            return tuple(map(_value, pages))
 
-        return tuple(map(_value, self._ask(ask, f"commit {oid[:9]}") or ()))
+        return self._ask(ask, f"commit {oid[:9]}") or ()
 
     def pulls_of_head(self, oid: str) -> tuple[PullRequest, ...]:
         """See ``Forge``."""
