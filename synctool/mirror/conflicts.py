@@ -9,7 +9,7 @@ from synctool.git.tree import Entry
 from synctool.mirror.memory import Memory, key_of
 from synctool.mirror.model import Conflict, ConflictKind, HunkNote, Proposal
 from synctool.mirror.pieces import Hunk, Labels, hunks_of, lines_of, render
-from synctool.mirror.resolve import Toolbox
+from synctool.mirror.resolve.toolbox import Toolbox
 from synctool.mirror.sides import Sides
 from synctool.mirror.spans import Edit, Track
 from synctool.mirror.threeway import Side
@@ -20,7 +20,8 @@ _TELLING = re.compile(rb"(?:\w\W*){3}")
 def build_conflict(track: Track, sides: Sides, toolbox: Toolbox, memory: Memory, upstream: str) -> Conflict:
     """The conflict of a parked file. Blobs of its sides are written, so that each can be looked at and taken whole."""
     clash, span = track.clash, track.span
-    assert clash is not None and span is not None
+    assert clash is not None
+    assert span is not None
     edits = track.span_edits
     held = track.held
     # Of seven such files the maintainers deleted all seven, so that is what the tree shows until someone decides.
@@ -43,7 +44,7 @@ def build_conflict(track: Track, sides: Sides, toolbox: Toolbox, memory: Memory,
         ours=held,
         theirs=_entry(sides, span.theirs),
         marked=marked,
-        replaces=(track.held_place,) if moved or marked is None and held is not None else (),
+        replaces=(track.held_place,) if moved or (marked is None and held is not None) else (),
         hunks=notes,
         note=_explain(clash.kind, bool(span.left_out)),
     )
@@ -77,7 +78,9 @@ def labels(edits: Sequence[Edit], upstream: str) -> Labels:
     first, last = edits[0].change, edits[-1].change
     through = first.label if first.oid == last.oid else f"{first.label} to {last.label}"
     return Labels(
-        "ours (downstream)", f"base ({upstream} {first.parent[:9]}, translated)", f"theirs ({upstream} {through}, translated)"
+        "ours (downstream)",
+        f"base ({upstream} {first.parent[:9]}, translated)",
+        f"theirs ({upstream} {through}, translated)",
     )
 
 

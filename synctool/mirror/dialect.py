@@ -1,7 +1,8 @@
 """Brings downstream's lines up to the present vocabulary, in files that a change touches anyway.
 
-A rule that the policy gained later (a flag's name, a command) never reached the lines that were translated before it, so that the same upstream line is spelled in
-two ways downstream. A line that reads exactly as the word families alone would have put upstream's line was not written by a person: it takes the policy's form.
+A rule that the policy gained later (a flag's name, a command) never reached the lines that were translated before it, so
+that the same upstream line is spelled in two ways downstream. A line that reads exactly as the word families alone would
+have put upstream's line was not written by a person: it takes the policy's form.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The three-way engine: a plan and a downstream commit become one tree an upstream change, and the conflicts of the whole range.
 
-Base and theirs are upstream's file before and after a change, in downstream's words; ours is downstream's. Only touched files are read. A file in conflict is
-parked: later changes to it accumulate, and each of them tries again whether the waiting edits merge as a whole, from what downstream had when it was parked or when
-the run began. What is still parked at the end is one conflict, shown once. Nothing is checked out; only blobs and trees are written.
+Base and theirs are upstream's file before and after a change, in downstream's words; ours is downstream's. Only touched
+files are read. A file in conflict is parked: later changes to it accumulate, and each of them tries again whether the
+waiting edits merge as a whole, from what downstream had when it was parked or when the run began. What is still parked at
+the end is one conflict, shown once. Nothing is checked out; only blobs and trees are written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from synctool.mirror.conflicts import build_conflict
 from synctool.mirror.guard import Neighbours, refusal
 from synctool.mirror.memory import Memory
 from synctool.mirror.model import Action, ConflictKind, MirrorResult, PathOutcome, Step, WorkItem
-from synctool.mirror.resolve import Toolbox
+from synctool.mirror.resolve.toolbox import Toolbox
 from synctool.mirror.sides import Sides, Version
 from synctool.mirror.spans import Edit, Track, compose, edit_diff, lines_diff, ours_side
 from synctool.mirror.textmerge import TextMerger
@@ -47,7 +48,8 @@ def mirror(
 ) -> MirrorResult:
     """Mirror the changes that the plan takes onto the downstream commit ``ours``.
 
-    Deterministic: the same arguments give the same trees. Objects are written to ``repo`` (kept in memory when it is dry); refs, index and work tree are not touched.
+    Deterministic: the same arguments give the same trees. Objects are written to ``repo`` (kept in memory when it is dry);
+    refs, index and work tree are not touched.
     """
     with TextMerger(repo.git_dir) as merger:
         run = _Run(repo, policy, translator, plan, ours, merger, toolbox or Toolbox.from_policy(policy, translator))
@@ -218,7 +220,10 @@ class _Run:
         """A file that would come in but for something in its way, or of which nobody knows whether downstream deleted it."""
         if self.neighbours.collision(target) is not None:
             return Clash(ConflictKind.COLLISION)
-        if edit.before is not None and self.history.why_absent(edit.before.path, track.upstream_path) is Absence.UNKNOWN:
+        if (
+            edit.before is not None
+            and self.history.why_absent(edit.before.path, track.upstream_path) is Absence.UNKNOWN
+        ):
             return Clash(ConflictKind.DELETED_HERE)
         return None
 
@@ -268,7 +273,9 @@ class _Run:
             return PathOutcome(target, path, Action.ADDED if edit.before is None else Action.BACKFILLED)
         if track.held_place != target:
             return PathOutcome(target, path, Action.MOVED, f"from {track.held_place}")
-        return PathOutcome(target, path, Action.TAKEN if result.data is None else Action.MERGED, ", ".join(result.settled))
+        return PathOutcome(
+            target, path, Action.TAKEN if result.data is None else Action.MERGED, ", ".join(result.settled)
+        )
 
     def _file_dropped(self, track: Track, change: Change, result: Merged | Clash) -> None:
         """File upstream's edits to lines that downstream removed or rewrote."""

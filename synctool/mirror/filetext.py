@@ -71,7 +71,9 @@ def merge_text(
     closed = [not data or data.endswith(b"\n") for data in (ours, base, theirs)]
     closing = _three_way(*closed)
     if not all(closed):
-        ours, base, theirs = (data if data.endswith(b"\n") or not data else data + b"\n" for data in (ours, base, theirs))
+        ours, base, theirs = (
+            data if data.endswith(b"\n") or not data else data + b"\n" for data in (ours, base, theirs)
+        )
     if base and ours != base and len(base) + len(ours) < 2 << 20:
         learned = learn(text_of(base), text_of(ours))
         if learned:
@@ -113,5 +115,3 @@ def _with_crlf(piece: Lines | Hunk) -> Lines | Hunk:
 
 def _crlf_lines(lines: Lines) -> list[bytes]:
     return [line[:-1] + b"\r\n" if line.endswith(b"\n") else line for line in lines]
-
-

@@ -128,5 +128,3 @@ def _parse(data: bytes, path: str) -> Resolution:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         hint = "restore the file from history, or delete it"
         raise ConfigError("not a record of the conflict memory", where=path, hint=hint) from error
-
-

@@ -90,9 +90,10 @@ class HunkNote:
 class Conflict:
     """One file that needs a decision, shown once for the whole range.
 
-    ``changes`` are the upstream commits whose edits to the file wait in it, oldest first. ``base``, ``ours``, ``theirs`` are the three sides in full
-    (translated; None: no such file). ``marked`` is what stands at ``path`` in the result's tree until the conflict is resolved: the text with markers, one of the
-    sides, or nothing (None). ``replaces`` are paths that are absent from that tree: where the file was before it moved or went.
+    ``changes`` are the upstream commits whose edits to the file wait in it, oldest first. ``base``, ``ours``, ``theirs`` are
+    the three sides in full (translated; None: no such file). ``marked`` is what stands at ``path`` in the result's tree
+    until the conflict is resolved: the text with markers, one of the sides, or nothing (None). ``replaces`` are paths that
+    are absent from that tree: where the file was before it moved or went.
     """
 
     path: str
@@ -178,7 +179,7 @@ def _entry_json(entry: Entry | None) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """An upstream change to a path that downstream rewrote (``port``): the translated diff, for a person to carry over."""
+    """An upstream edit that was not applied, as a translated diff, for a person to carry over; ``reason`` says why."""
 
     path: str
     upstream_path: str
@@ -206,8 +207,9 @@ class Step:
 class MirrorResult:
     """A whole range mirrored.
 
-    ``before`` is downstream's tree at the start, ``tree`` the tree at the end with every conflict in place (markers). ``settled`` are the trees of the steps once
-    conflicts are resolved (see ``landing.settle``).
+    ``before`` is downstream's tree at the start, ``tree`` the tree at the end with every conflict in place (markers).
+    ``work`` is what was not applied and needs a person: edits to ports and to lines that downstream removed or rewrote, and
+    edits that stand on a change that is left out.
     """
 
     before: str

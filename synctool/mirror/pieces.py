@@ -86,9 +86,7 @@ def choose(pieces: Iterable[Piece], choices: Mapping[int, bytes]) -> Pieces:
 
 def side(pieces: Iterable[Piece], name: str) -> bytes:
     """The whole text with one side (``ours``, ``base`` or ``theirs``) taken in every hunk."""
-    return b"".join(
-        line for piece in pieces for line in (getattr(piece, name) if isinstance(piece, Hunk) else piece)
-    )
+    return b"".join(line for piece in pieces for line in (getattr(piece, name) if isinstance(piece, Hunk) else piece))
 
 
 def render(pieces: Iterable[Piece], labels: Labels) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -88,12 +89,14 @@ def compose(sides: Sides, merger: TextMerger, edits: Sequence[Edit]) -> Span:
     base = upstream_side(sides, edits[0].before)
     theirs = upstream_side(sides, edits[0].after)
     left_out = b""
-    for earlier, later in zip(edits, edits[1:], strict=False):
-        if theirs is not None and _same_version(earlier.after, later.before) and not left_out:
-            if _is(sides, theirs, earlier.after):
-                theirs = upstream_side(sides, later.after)
-                continue
-        merged = merge_entries(merger, (), theirs, upstream_side(sides, later.before), upstream_side(sides, later.after))
+    for earlier, later in itertools.pairwise(edits):
+        whole = theirs is not None and _is(sides, theirs, earlier.after) and not left_out
+        if whole and _same_version(earlier.after, later.before):
+            theirs = upstream_side(sides, later.after)
+            continue
+        merged = merge_entries(
+            merger, (), theirs, upstream_side(sides, later.before), upstream_side(sides, later.after)
+        )
         if isinstance(merged, Merged):
             theirs = merged.side if merged.data is None else _made(sides, merged.mode, merged.data)
         elif merged.pieces is not None:

@@ -69,7 +69,9 @@ def imports(hunk: Hunk, canonical: Canonical) -> Proposal | None:
         if module:
             modules.setdefault(module, []).append(name)
     lines = [f"import {name}\n" for name in plain]
-    lines += [f"from {module} import {', '.join(sorted(set(names), key=_isorted))}\n" for module, names in modules.items()]
+    lines += [
+        f"from {module} import {', '.join(sorted(set(names), key=_isorted))}\n" for module, names in modules.items()
+    ]
     return Proposal("imports", bytes_of("".join(lines)), "both sides change imports: merged as sets of names")
 
 
@@ -100,4 +102,8 @@ def replaced(hunk: Hunk, canonical: Canonical) -> Proposal | None:
     ours, base, theirs = ([canonical(line).strip() for line in side] for side in (hunk.ours, hunk.base, hunk.theirs))
     if len(base) < 3 or not ours or set(filter(None, ours)) & set(base) or alike(base, theirs) < 0.5:
         return None
-    return Proposal("replaced", b"".join(hunk.ours), "none of upstream's old lines is left here, and it edits less than half of them")
+    return Proposal(
+        "replaced",
+        b"".join(hunk.ours),
+        "none of upstream's old lines is left here, and it edits less than half of them",
+    )

@@ -36,7 +36,9 @@ def vocabulary(hunk: Hunk, canonical: Canonical) -> Pieces | None:
 
 def present(hunk: Hunk, canonical: Canonical) -> Pieces | None:
     """All that theirs adds stands in ours already, and nothing that it removes does: downstream was there before."""
-    ours, base, theirs = ({line.strip() for line in _said(side, canonical)} for side in (hunk.ours, hunk.base, hunk.theirs))
+    ours, base, theirs = (
+        {line.strip() for line in _said(side, canonical)} for side in (hunk.ours, hunk.base, hunk.theirs)
+    )
     if theirs - base <= ours and not (base - theirs) & ours:
         return (hunk.ours,)
     return None

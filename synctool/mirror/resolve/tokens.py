@@ -47,7 +47,7 @@ def is_identifier(token: str) -> bool:
 
 def opcodes(old: Sequence[object], new: Sequence[object]) -> list[Opcode]:
     """Edit operations between two sequences, as ``difflib`` names them, without its popularity heuristic."""
-    return difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()  # type: ignore[arg-type]
+    return list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())  # type: ignore[arg-type]
 
 
 def changed_blocks(old: Sequence[object], new: Sequence[object]) -> Iterator[Opcode]:

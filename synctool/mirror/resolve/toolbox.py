@@ -14,7 +14,6 @@ from synctool.mirror.resolve.words import Canonical
 from synctool.policy.model import Policy
 from synctool.translate.translator import Translator
 
-
 _PROPOSERS = (proposed.adjacent, proposed.token, proposed.imports, proposed.replaced)
 #: Kinds that agreed with the maintainers in nine cases of ten or more (benchmarks/sync measures it). The others are shown when asked for.
 OFFERED = frozenset({"memory"})
