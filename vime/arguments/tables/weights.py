@@ -12,8 +12,8 @@ WEIGHTS = Section(
         choice(
             "--update-weight-transport",
             None,
-            ("nccl", "gloo", "ipc", "disk"),
-            "how weights travel",
+            ("nccl", "gloo", "ipc", "shm", "disk"),
+            "how weights travel; shm is shared memory of one host",
             default_text="ipc when colocated on CUDA, nccl on CUDA, gloo on a CPU",
         ),
         integer("--update-weight-buffer-size", 512 * 2**20, "bytes of one bucket"),

@@ -1,0 +1,198 @@
+"""Engines as Ray actors that own a server each, and the group of them as the driver sees it."""
+
+from __future__ import annotations
+
+import logging
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vime.cluster.placement import Bundle
+from vime.cluster.watch import Deaths, wait
+from vime.errors import EngineError, VimeError
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """A healthy server: where it is, its process, how many workers take weights, seconds from start to healthy."""
+
+    url: str
+    pid: int
+    workers: int
+    seconds: float
+
+
+class EngineActor:
+    """Owns one server process. Calls run in threads: `died` waits in one of them for as long as the server lives."""
+
+    def __init__(self, args: Namespace, number: int, threads: int, log_file: str) -> None:
+        self.args, self.number, self.threads, self.log_file = args, number, threads, log_file
+        self._process: Any = None
+        self._control: Any = None
+
+    def start(self) -> EngineInfo:
+        """Start the server on this host and wait until it is healthy, at most ``--vllm-start-timeout`` seconds."""
+        from vime import environment
+        from vime.engine import command, net
+        from vime.engine.control import EngineControl
+        from vime.engine.process import EngineProcess
+
+        environment.raise_file_limit()
+        command.check_kernels(self.args)
+        port = net.hold_port(net.own_host())
+        self._process = EngineProcess(
+            command.server_command(self.args, self.number),
+            command.server_environment(self.args, self.threads),
+            port,
+            Path(self.log_file),
+        )
+        seconds = self._process.wait_healthy(self.args.vllm_start_timeout)
+        self._control = EngineControl(self._process.url, timeout=self.args.distributed_timeout_minutes * 60.0)
+        workers = self._control.world_size()
+        return EngineInfo(self._process.url, self._process.pid, workers, seconds)
+
+    def died(self) -> str | None:
+        """Blocks until the server ends. How, or None when it was stopped on purpose."""
+        return self._process.wait_death() if self._process is not None else None
+
+    def join_transfer(self, first_worker: int) -> None:
+        self._control.init_weight_transfer(first_worker, self.args.distributed_timeout_minutes * 60.0)
+
+    def update(self, offer: Any, pause_mode: str) -> None:
+        """Take a version of the weights. A failure leaves the server paused, for good: see `EngineGroup.update`."""
+        self._control.update_weights(offer, pause_mode)
+
+    def healthy(self, timeout: float) -> bool:
+        return self._process.alive and self._control.healthy(timeout)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop(_STOP_SECONDS / 3)
+
+
+class EngineGroup:
+    """All engines of the policy. What happens to one of them is an event in `deaths`."""
+
+    def __init__(self, args: Namespace, make: Callable[[int], Any], count: int) -> None:
+        self.args = args
+        self.deaths = Deaths()
+        self._make = make
+        self._actors = [make(number) for number in range(count)]
+        self._events: list[Any] = [None] * count
+        self._starting = [actor.start.remote() for actor in self._actors]
+        self.infos: list[EngineInfo] = []
+
+    @property
+    def urls(self) -> list[str]:
+        return [info.url for info in self.infos]
+
+    @property
+    def workers(self) -> int:
+        return sum(info.workers for info in self.infos)
+
+    def ready(self) -> list[EngineInfo]:
+        """Wait until all are healthy."""
+        deadline = self.args.vllm_start_timeout + 60
+        self.infos = wait(self._starting, owner="engine start", deadline=deadline)
+        for number in range(len(self._actors)):
+            self._watch(number)
+        self._join()
+        return self.infos
+
+    def update(self, offer: Any, send: Callable[[], Any], pause_mode: str = "abort") -> list[int]:
+        """Give `offer` to every engine while `send` serves it. Returns the engines that failed and must be replaced."""
+        refs = [actor.update.remote(offer, pause_mode) for actor in self._actors]
+        sending = send()
+        deadline = self.args.distributed_timeout_minutes * 60.0 + 30
+        failed = []
+        for number, ref in enumerate(refs):
+            try:
+                wait([ref], owner=f"weight update of engine {number}", deadline=deadline)
+            except VimeError as error:
+                log.warning("engine %d did not take version %s and is replaced: %s", number, offer.version, error)
+                failed.append(number)
+        if failed:
+            # With gloo the sender may have lost a peer: its own error says nothing new.
+            try:
+                wait([sending], owner="weight sender", deadline=deadline)
+            except VimeError:
+                pass
+        else:
+            wait([sending], owner="weight sender", deadline=deadline)
+        return failed
+
+    def replace(self, numbers: list[int]) -> None:
+        """End these engines and start new ones. They hold the checkpoint's weights until the next `update`."""
+        import ray
+
+        for number in numbers:
+            self.deaths.forget(self._events[number])
+            ray.kill(self._actors[number])  # its server dies with it
+            self._actors[number] = self._make(number)
+        starting = [self._actors[number].start.remote() for number in numbers]
+        found = wait(starting, owner="engine restart", deadline=self.args.vllm_start_timeout + 60)
+        for number, info in zip(numbers, found, strict=True):
+            self.infos[number] = info
+            self._watch(number)
+        self._join()
+
+    def dead(self) -> list[int]:
+        """Engines whose death has been noticed or that do not answer now."""
+        import ray
+
+        gone, _ = ray.wait(self._events, num_returns=len(self._events), timeout=0)
+        return [number for number, event in enumerate(self._events) if event in gone]
+
+    def stop(self) -> None:
+        """End all servers; those that do not obey are killed with their actors."""
+        import ray
+
+        for event in self._events:
+            self.deaths.forget(event)
+        stopping = [actor.stop.remote() for actor in self._actors]
+        ray.wait(stopping, num_returns=len(stopping), timeout=_STOP_SECONDS)
+        for actor in self._actors:
+            ray.kill(actor)
+
+    def _watch(self, number: int) -> None:
+        self._events[number] = self._actors[number].died.remote()
+        self.deaths.watch(self._events[number], f"engine {number}")
+
+    def _join(self) -> None:
+        first, refs = 0, []
+        for actor, info in zip(self._actors, self.infos, strict=True):
+            refs.append(actor.join_transfer.remote(first))
+            first += info.workers
+        wait(refs, owner="weight transfer set-up", deadline=60)
+
+
+def start_engines(
+    args: Namespace,
+    bundles: tuple[tuple[Bundle, ...], ...],
+    options: Callable[..., dict[str, Any]],
+    directory: Path,
+    shared: bool,
+) -> EngineGroup:
+    """One actor an engine; returns while the servers start."""
+    import ray
+
+    from vime.environment import cores
+
+    if not bundles:
+        raise EngineError("no engine to start", hint="give --rollout-num-gpus")
+    threads = max(1, cores() // len(bundles))
+    remote = ray.remote(EngineActor)
+    fraction = 0.2 if shared else 1
+
+    def make(number: int) -> Any:
+        return remote.options(max_concurrency=4, **options(bundles[number][0], fraction, {})).remote(
+            args, number, threads, str(directory / "logs" / f"engine-{number}.log")
+        )
+
+    return EngineGroup(args, make, len(bundles))

@@ -1,0 +1,61 @@
+"""Which device belongs to which actor. Pure; `session` asks Ray for the devices."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vime.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One device as Ray reserved it: its place in the placement group, the node's address, the device's number there."""
+
+    index: int
+    host: str
+    device: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`trainers`: a bundle a rank. `engines`: the bundles of each engine. `shared` when both use the same devices."""
+
+    trainers: tuple[Bundle, ...]
+    engines: tuple[tuple[Bundle, ...], ...]
+    shared: bool
+
+
+def sorted_bundles(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """By node, then device, both as numbers: as text, device 10 would come before 2."""
+    return sorted(bundles, key=lambda one: (ipaddress.ip_address(one.host).version, ipaddress.ip_address(one.host), one.device))
+
+
+def place(
+    bundles: Sequence[Bundle], trainer_ranks: int, engines: int, devices_per_engine: int, colocate: bool
+) -> Placement:
+    """Trainers first, then engines, on separate devices; colocated, engines start again at the first device.
+
+    Raises UsageError when there are too few devices or an engine would stretch over a node's border unevenly.
+    """
+    ordered = sorted_bundles(bundles)
+    offset = 0 if colocate else trainer_ranks
+    needed = max(trainer_ranks, offset + engines * devices_per_engine)
+    if len(ordered) < needed:
+        raise UsageError(
+            f"{needed} devices are needed ({trainer_ranks} for the trainer, {engines * devices_per_engine} for engines), "
+            f"{len(ordered)} are there",
+            hint="fewer --actor-num-gpus-per-node or --rollout-num-gpus, or --colocate",
+        )
+    cut = tuple(
+        tuple(ordered[offset + i * devices_per_engine : offset + (i + 1) * devices_per_engine]) for i in range(engines)
+    )
+    for number, own in enumerate(cut):
+        hosts = {one.host for one in own}
+        if len(hosts) > 1:
+            raise UsageError(
+                f"engine {number} would lie on {len(hosts)} nodes ({', '.join(sorted(hosts))})",
+                hint="--rollout-num-gpus-per-engine must divide the devices of a node that engines get",
+            )
+    return Placement(tuple(ordered[:trainer_ranks]), cut, colocate and bool(trainer_ranks) and bool(engines))

@@ -1,0 +1,141 @@
+"""A run on this host from its first process to its last: identity, record, guardian, Ray, devices."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from vime.cluster import guardian, processes
+from vime.cluster.placement import Bundle, Placement, place
+from vime.errors import MachineError
+
+log = logging.getLogger(__name__)
+
+#: Ray's shared memory. Rollouts of text are small; larger ones spill.
+_OBJECT_STORE_BYTES = 256 << 20
+#: Bytes of shared memory that Ray leaves alone below this: it would warn and use /tmp.
+_PLACEMENT_SECONDS = 120.0
+
+
+class Session:
+    """Context of a run. Entering makes it known and guarded, `start_ray` connects, leaving ends every process it has."""
+
+    def __init__(self, args: Namespace) -> None:
+        self.args = args
+        self.run_id: str = args.run_id
+        self.directory = Path(args.run_dir)
+        self._lifeline = -1
+        self._group: Any = None
+        # Ray's socket paths may have 107 bytes, so its folder cannot be in the run's.
+        self.record = processes.RunRecord(
+            run_id=self.run_id,
+            driver=os.getpid(),
+            driver_start=processes.start_ticks(os.getpid()) or 0,
+            directory=str(self.directory.resolve()),
+            ray_directory=str(processes.registry() / self.run_id),
+            command=shlex.join(sys.argv),
+        )
+
+    def __enter__(self) -> Session:
+        if any(one.run_id == self.run_id and one.alive for one in processes.records()):
+            raise MachineError(
+                f"run {self.run_id} is alive already", hint=f"`vime stop {self.run_id}` ends it, --run-id names another"
+            )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.record.write()
+        os.environ[processes.RUN_VARIABLE] = self.run_id  # every child says whose it is
+        self._lifeline = guardian.start(self.record)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        import ray
+
+        if ray.is_initialized():
+            ray.shutdown()
+        left = processes.sweep(self.run_id, grace=5.0)
+        if left:
+            log.debug("ended %d processes that were left", len(left))
+        processes.forget(self.record)
+        os.environ.pop(processes.RUN_VARIABLE, None)
+        os.close(self._lifeline)
+
+    def start_ray(self, devices: int) -> None:
+        """Join the cluster that RAY_ADDRESS names, else start one in this run's processes, as light as Ray can be.
+
+        `devices` is how many the run places; on a CPU they are only a count, which may exceed the cores.
+        """
+        os.environ.setdefault("RAY_DEDUP_LOGS", "1")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_enable_metrics_collection", "0")
+        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+        import ray
+
+        common: dict[str, Any] = {"namespace": self.run_id, "logging_level": logging.ERROR, "log_to_driver": True}
+        if os.environ.get("RAY_ADDRESS"):
+            ray.init(address="auto", **common)
+            return
+        ray.init(
+            num_cpus=devices + 2,  # the rollout manager, and one to spare
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=self.record.ray_directory,
+            _system_config={"metrics_report_interval_ms": 0, "enable_autoscaler_v2": False},
+            **common,
+        )
+
+    def reserve(self, devices: int) -> list[Bundle]:
+        """Reserve `devices` and say where they are. Raises MachineError when the cluster has not that many."""
+        import ray
+        from ray.util.placement_group import placement_group, placement_group_table
+
+        kind = "GPU" if self.args.device == "cuda" else "CPU"
+        each = {"GPU": 1, "CPU": 1} if kind == "GPU" else {"CPU": 1}
+        self._group = placement_group([each] * devices, strategy="PACK")
+        ready, _ = ray.wait([self._group.ready()], timeout=_PLACEMENT_SECONDS)
+        if not ready:
+            there = int(ray.cluster_resources().get(kind, 0))
+            raise MachineError(f"{devices} {kind}s are needed, the cluster has {there}", hint="see --dry-run for the plan")
+        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        where = placement_group_table(self._group)["bundles_to_node_id"]
+        hosts = [nodes[where[index]] for index in range(devices)]
+        numbers = self._device_numbers(devices) if kind == "GPU" else list(range(devices))
+        return [Bundle(index, host, number) for index, (host, number) in enumerate(zip(hosts, numbers, strict=True))]
+
+    def options(self, bundle: Bundle, fraction: float, environment: dict[str, str]) -> dict[str, Any]:
+        """Ray's options for an actor on `bundle` that counts for `fraction` of its device."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        return {
+            "num_cpus": fraction,
+            "num_gpus": fraction if self.args.device == "cuda" else 0,
+            "runtime_env": {"env_vars": environment} if environment else None,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                placement_group=self._group,
+                placement_group_bundle_index=bundle.index,
+            ),
+        }
+
+    def place(self, trainer_ranks: int, engines: int, devices_per_engine: int, devices: int) -> Placement:
+        return place(self.reserve(devices), trainer_ranks, engines, devices_per_engine, self.args.colocate)
+
+    def _device_numbers(self, devices: int) -> list[int]:
+        """The GPU that Ray gave each bundle, asked from inside it."""
+        import ray
+
+        @ray.remote
+        def number() -> int:
+            return int(float(ray.get_gpu_ids()[0]))
+
+        refs = [number.options(**self.options(Bundle(i, "", 0), 0.01, {})).remote() for i in range(devices)]
+        return list(ray.get(refs, timeout=_PLACEMENT_SECONDS))
+
+
+Options = Callable[[Bundle, float, dict[str, str]], dict[str, Any]]

@@ -1,0 +1,165 @@
+"""Trainer ranks as Ray actors, and the group of them as the driver sees it."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from vime.cluster.placement import Bundle
+from vime.cluster.watch import wait
+from vime.errors import VimeError
+
+#: A device is shared by a trainer rank and an engine when colocated; Ray only counts, it does not enforce.
+SHARED_FRACTION = 0.4
+
+
+class TrainerActor:
+    """One rank. Ray starts it in a process whose environment has the thread settings already."""
+
+    def __init__(self, args: Namespace, rank: int, world_size: int, run_id: str) -> None:
+        from vime import environment
+
+        self.prepared = environment.prepare()
+        self.args, self.rank, self.world_size, self.run_id = args, rank, world_size, run_id
+        self._sender: Any = None
+        self._staged: list[Any] = []
+
+    def open_rendezvous(self) -> tuple[str, int]:
+        """Rank 0 opens the store that all ranks meet at, on a port that is held from the start. Returns its address."""
+        import torch.distributed as dist
+
+        from vime.engine.net import hold_port, own_host
+
+        held = hold_port(own_host())
+        held.sock.listen()
+        self._store = dist.TCPStore(
+            held.host, held.port, self.world_size, True, wait_for_workers=False, master_listen_fd=held.sock.detach()
+        )
+        return held.host, int(self._store.port)
+
+    def init(self, address: tuple[str, int] | None) -> tuple[int, Any]:
+        """Join the others and load weights. Returns the rollout to start at and the blob of the checkpoint, if any."""
+        if address is not None:
+            os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address[0], str(address[1])
+            # The store exists already: torch must join it instead of opening one.
+            os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        from vime.trainer.trainer import Trainer
+
+        device = "cuda" if self.args.device == "cuda" else "cpu"
+        self.trainer = Trainer(self.args, rank=self.rank, world_size=self.world_size, device=device)
+        return self.trainer.init(), self.trainer.restored
+
+    def train(self, rollout_id: int, samples: list[Any]) -> dict[str, float]:
+        """Metrics of one rollout's steps. Before the first step trainer and engine must agree (``--parity-threshold``)."""
+        return self.trainer.train(rollout_id, samples)
+
+    def parity(self, samples: list[Any]) -> Any:
+        return self.trainer.parity(samples)
+
+    def layers(self, samples: list[Any]) -> str:
+        """Where the forward pass begins to differ from Hugging Face's, as a sentence."""
+        return str(self.trainer.first_divergent_layer(samples))
+
+    def save(self, rollout_id: int, blob: Any) -> str:
+        return str(self.trainer.save(rollout_id, blob))
+
+    def save_hf(self, directory: str) -> None:
+        self.trainer.save_hf(directory)
+
+    def offer(self, version: str, receivers: int, flush_cache: bool) -> Any:
+        """Collect the weights of all ranks and make them ready to send; collective. The offer on rank 0, None elsewhere."""
+        from vime.transport.sender import open_sender
+
+        if self._sender is None:
+            self._sender = open_sender(self.args, self.run_id)
+        return self._sender.offer(self.trainer, self.rank, version, receivers, flush_cache)
+
+    def send(self) -> None:
+        """Serve the present offer, where the medium needs a sender."""
+        self._sender.send()
+
+    def sent(self) -> None:
+        """All engines have the present version: drop what was made for sending it."""
+        self._sender.done()
+
+    def ping(self) -> int:
+        return os.getpid()
+
+
+class TrainerGroup:
+    """All ranks. Methods block until every rank is done and return what rank 0 says."""
+
+    def __init__(self, args: Namespace, actors: list[Any]) -> None:
+        self.args = args
+        self.actors = actors
+        self.deadline = args.distributed_timeout_minutes * 60.0
+
+    def init(self) -> tuple[int, Any]:
+        address = self._first("open_rendezvous") if len(self.actors) > 1 else None
+        return self._all("init", address)[0]
+
+    def train(self, rollout_id: int, samples: Any) -> dict[str, float]:
+        """Raises VimeError, with the first layer that differs, when trainer and engine disagree."""
+        try:
+            return self._all("train", rollout_id, samples)[0]
+        except VimeError as error:
+            if "refusing to train" in error.title:
+                few = _first_samples(samples)
+                raise VimeError(error.title, where=error.where, hint=self._all("layers", few)[0]) from None
+            raise
+
+    def save(self, rollout_id: int, blob: Any) -> str:
+        return self._all("save", rollout_id, blob)[0]
+
+    def save_hf(self, directory: str) -> None:
+        self._all("save_hf", directory)
+
+    def parity(self, samples: Any) -> Any:
+        return self._all("parity", samples)[0]
+
+    def offer(self, version: str, receivers: int, flush_cache: bool) -> Any:
+        return self._all("offer", version, receivers, flush_cache)[0]
+
+    def send(self) -> Any:
+        """A reference: sending runs beside receiving."""
+        return self.actors[0].send.remote()
+
+    def sent(self) -> None:
+        self._first("sent")
+
+    def _first(self, method: str, *args: Any) -> Any:
+        return wait([getattr(self.actors[0], method).remote(*args)], owner="trainer rank 0", deadline=self.deadline)[0]
+
+    def _all(self, method: str, *args: Any) -> list[Any]:
+        refs = [getattr(actor, method).remote(*args) for actor in self.actors]
+        return wait(refs, owner=f"trainer ({method})", deadline=self.deadline)
+
+
+def start_trainers(
+    args: Namespace, bundles: tuple[Bundle, ...], options: Callable[..., dict[str, Any]], run_id: str, shared: bool
+) -> TrainerGroup:
+    """One actor a bundle; returns while they start. `options` gives Ray's options for a bundle (see `session`)."""
+    import ray
+
+    from vime.environment import cores, thread_environment
+
+    threads = max(1, cores() // max(1, len(bundles)))
+    environment = thread_environment(threads) | {str(k): str(v) for k, v in (args.train_env_vars or {}).items()}
+    remote = ray.remote(TrainerActor)
+    fraction = SHARED_FRACTION if shared else 1
+    actors = [
+        remote.options(name=f"trainer-{rank}", **options(bundle, fraction, environment)).remote(
+            args, rank, len(bundles), run_id
+        )
+        for rank, bundle in enumerate(bundles)
+    ]
+    return TrainerGroup(args, actors)
+
+
+def _first_samples(samples: Any, count: int = 8) -> Any:
+    import ray
+
+    found = ray.get(samples) if isinstance(samples, ray.ObjectRef) else samples
+    return found[:count]

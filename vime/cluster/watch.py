@@ -1,0 +1,85 @@
+"""Waiting for remote work: every wait has an owner and a deadline, and the death of a child ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from vime.errors import EngineError, MachineError, VimeError
+
+
+class Deaths:
+    """Pending references that resolve when a child dies, to a text that says how (None: it was stopped on purpose)."""
+
+    def __init__(self) -> None:
+        self._events: dict[Any, str] = {}
+
+    def watch(self, event: Any, child: str) -> None:
+        self._events[event] = child
+
+    def forget(self, event: Any) -> None:
+        self._events.pop(event, None)
+
+    @property
+    def events(self) -> list[Any]:
+        return list(self._events)
+
+    def take(self, event: Any) -> str | None:
+        """What happened, once; None for a planned end."""
+        import ray
+
+        child = self._events.pop(event)
+        try:
+            reason = ray.get(event)
+        except ray.exceptions.RayActorError:
+            return f"{child}: its process is gone"
+        return None if reason is None else f"{child}: {reason}"
+
+
+def wait(refs: Sequence[Any], *, owner: str, deadline: float, deaths: Deaths | None = None) -> list[Any]:
+    """The results of `refs` in order.
+
+    `owner` says whose work this is, for messages. Raises what the remote call raised when that is a VimeError, EngineError
+    when a watched child dies meanwhile, VimeError after `deadline` seconds or when the owner itself died.
+    """
+    import ray
+
+    pending, end = list(refs), time.monotonic() + deadline
+    while pending:
+        events = deaths.events if deaths is not None else []
+        left = end - time.monotonic()
+        # Before the results: a dead engine also makes the rollout fail, and its own message says more.
+        ready, _ = ray.wait([*events, *pending], num_returns=1, timeout=max(left, 0))
+        if not ready:
+            raise VimeError(f"{owner} did not finish within {deadline:.0f} s")
+        for one in ready:
+            if deaths is not None and one in events:
+                if (reason := deaths.take(one)) is not None:
+                    raise EngineError(reason, hint="the same command with --load resumes from the last checkpoint")
+            else:
+                pending.remove(one)
+                # An error of one rank ends the wait: its peers may hang in a collective with it.
+                _result(one, owner)
+    return [_result(ref, owner) for ref in refs]
+
+
+def _result(ref: Any, owner: str) -> Any:
+    import ray
+
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, VimeError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayActorError as error:
+        raise MachineError(
+            f"{owner} died: {_first_line(error)}",
+            hint="killed by a signal or by the kernel for memory; the same command with --load resumes",
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

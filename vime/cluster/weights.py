@@ -1,0 +1,60 @@
+"""One version of the weights after another, from the trainer into every engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from argparse import Namespace
+from dataclasses import dataclass
+
+from vime.cluster.engine import EngineGroup
+from vime.cluster.trainer import TrainerGroup
+from vime.errors import EngineError
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update did. `flushed`: whether the engines dropped what they had computed with older weights."""
+
+    version: int
+    seconds: float
+    nbytes: int
+    flushed: bool
+    replaced: tuple[int, ...]
+
+
+class WeightUpdater:
+    """Owns the version number. It counts updates from the step that the run starts at, so that it tells the training step."""
+
+    def __init__(self, args: Namespace, trainers: TrainerGroup, engines: EngineGroup, start: int) -> None:
+        self.args, self.trainers, self.engines = args, trainers, engines
+        self.start = self.version = start
+
+    def push(self) -> Update:
+        """Give the engines the trainer's present weights. An engine that fails is replaced and updated; never resumed.
+
+        Raises EngineError when engines keep failing.
+        """
+        begun = time.perf_counter()
+        self.version += 1
+        flush = flushes(self.version, self.start, self.args.flush_cache_interval)
+        replaced: list[int] = []
+        for _ in range(_ATTEMPTS):
+            offer = self.trainers.offer(str(self.version), self.engines.workers, flush)
+            failed = self.engines.update(offer, self.trainers.send, "abort" if flush else "keep")
+            self.trainers.sent()
+            if not failed:
+                seconds = time.perf_counter() - begun
+                return Update(self.version, seconds, offer.nbytes, flush, tuple(replaced))
+            self.engines.replace(failed)
+            replaced += failed
+        raise EngineError(f"engines {failed} did not take version {self.version} in {_ATTEMPTS} attempts")
+
+
+def flushes(version: int, start: int, interval: int) -> bool:
+    """Whether the update to `version` drops the engines' caches: the first one always, then every `interval` versions, 0 never."""
+    return version == start + 1 or (interval > 0 and (version - 1) % interval == 0)
