@@ -100,7 +100,10 @@ def model(args: Namespace) -> None:
 
 def lengths(args: Namespace) -> None:
     if args.rollout_max_context_len is None:
-        args.rollout_max_context_len = args.max_position_embeddings
+        bounds = [
+            bound for bound in (args.max_position_embeddings, vars(args).get("vllm_max_model_len")) if bound is not None
+        ]
+        args.rollout_max_context_len = min(bounds, default=None)
     if args.rollout_max_prompt_len is None and args.rollout_max_context_len is not None:
         args.rollout_max_prompt_len = args.rollout_max_context_len - 1
 

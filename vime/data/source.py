@@ -1,0 +1,290 @@
+"""The data source: deals each prompt, takes unfinished ones back, and knows the fate of every one.
+
+A group's life::
+
+    dealt --> settled "trained" | settled "<reason of the drop>"
+      |  ^
+      `--+ buffered (aborted, timed out, too old), dealt again before new prompts
+
+Only a *settled* group is behind the cursor. What was dealt and not settled when a checkpoint is written is dealt again after a resume, so an
+interrupted run skips no prompt, however long its answers take; and a group settled in a step after the checkpoint is not yet trained there, so it
+is dealt again too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from argparse import Namespace
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vime.data.preflight import columns_of
+from vime.data.prompts import Prompt, fingerprint, load_prompts
+from vime.data.protocol import Group
+from vime.data.tokenizer import load_tokenizer
+from vime.errors import DataError
+from vime.hooks import load_hook
+from vime.sample import Sample
+
+TRAINED = "trained"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a group comes from: position `offset` of the order of epoch `epoch`; its samples count from `first_sample`."""
+
+    epoch: int
+    offset: int
+    first_sample: int = 0
+
+
+@dataclass
+class Ledger:
+    """What happened to the prompts so far. issued = sum of fates + outstanding."""
+
+    issued: int = 0
+    outstanding: int = 0
+    fates: Counter[str] = field(default_factory=Counter)
+    samples_trained: int = 0
+
+    def line(self) -> str:
+        dropped = {fate: count for fate, count in self.fates.items() if fate != TRAINED}
+        text = f"{self.issued} prompts, {self.fates[TRAINED]} trained once each with {self.samples_trained} samples"
+        if dropped:
+            text += ", " + ", ".join(f"{count} dropped ({fate})" for fate, count in sorted(dropped.items()))
+        return text + (f", {self.outstanding} in flight" if self.outstanding else "")
+
+
+class RolloutDataSourceWithBuffer:
+    """Prompts of ``--prompt-data`` in groups of ``--n-samples-per-prompt``, with a buffer of unfinished groups before them."""
+
+    def __init__(self, args: Namespace, prompts: tuple[Prompt, ...] | None = None) -> None:
+        """`prompts` replaces the file, for callers that have them. Raises DataError."""
+        self.args = args
+        self.prompts = prompts if prompts is not None else _prompts(args)
+        self.fingerprint = fingerprint(self.prompts)
+        self.buffer: list[Group] = []
+        self.metadata: dict[str, Any] = {}
+        self._next = Place(0, 0)
+        self._group_index = 0
+        self._sample_index = 0
+        self._places: dict[int, Place] = {}
+        #: Settled but not yet covered by a checkpoint: group -> (step, fate, samples).
+        self._settled: dict[int, tuple[int, str, int]] = {}
+        self._ledger = Ledger()
+        self._orders: dict[int, list[int]] = {}
+        self._buffer_filter = (
+            load_hook("buffer_filter_path", args.buffer_filter_path) if args.buffer_filter_path else None
+        )
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def get_samples(self, num_samples: int) -> list[Group]:
+        """`num_samples` groups, buffered ones first. Raises DataError when --num-rollout needs more than --num-epoch passes hold."""
+        groups = self._from_buffer(num_samples)
+        while len(groups) < num_samples:
+            groups.append(self._new_group())
+        return groups
+
+    def add_samples(self, groups: list[Group]) -> None:
+        """Take groups back. Raises DataError when one has not --n-samples-per-prompt answers."""
+        for group in groups:
+            if len(group) != self.args.n_samples_per_prompt:
+                raise DataError(
+                    f"a group of {len(group)} samples was put back; --n-samples-per-prompt is {self.args.n_samples_per_prompt}"
+                )
+        self.buffer.extend(groups)
+
+    def settle(self, rollout_id: int, groups: list[Group], fate: str) -> None:
+        """Record the fate of groups that leave in step `rollout_id`. A group settles once; a second time is an error of the caller."""
+        for group in groups:
+            index = group[0].group_index
+            if index is None or index not in self._places:
+                continue  # a group that a user's function made up has no prompt of ours
+            if index in self._settled:
+                raise DataError(f"group {index} was settled as {self._settled[index][1]!r} and now as {fate!r}")
+            self._settled[index] = (rollout_id, fate, len(group))
+
+    def ledger(self) -> Ledger:
+        """Fates of all prompts dealt so far."""
+        fates = self._ledger.fates + Counter(fate for _, fate, _ in self._settled.values())
+        trained = sum(size for _, fate, size in self._settled.values() if fate == TRAINED)
+        return Ledger(
+            issued=self._ledger.issued,
+            outstanding=len(self._places) - len(self._settled),
+            fates=fates,
+            samples_trained=self._ledger.samples_trained + trained,
+        )
+
+    def save(self, rollout_id: int) -> None:
+        """Write the state to <save>/rollout/, through a temporary file. Without --save nothing is written."""
+        self._forget_trained(rollout_id)
+        if self.args.save is None:
+            return
+        import torch
+
+        path = state_path(self.args.save, rollout_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        with open(temporary, "wb") as file:
+            torch.save(self.state_dict(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+    def load(self, rollout_id: int | None = None) -> None:
+        """Continue after step `rollout_id` of the checkpoint in --load. None or a checkpoint without the file leaves the start.
+
+        Raises DataError when the prompts are not those of the checkpoint, unless --accept-new-data.
+        """
+        if self.args.load is None or rollout_id is None or rollout_id < 0:
+            return
+        path = state_path(self.args.load, rollout_id)
+        if not path.is_file():
+            return
+        import torch
+
+        try:
+            state = torch.load(path, weights_only=True)
+        except Exception as error:  # torch raises whatever its unpickler met
+            raise DataError(
+                f"the data state cannot be read: {error}", where=str(path), hint="choose another step with --ckpt-step"
+            ) from error
+        self.load_state_dict(state, where=str(path))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers. Names follow slime's global dataset state."""
+        settled = self._settled.keys()
+        return {
+            "format": _FORMAT,
+            "fingerprint": self.fingerprint,
+            "prompts": len(self.prompts),
+            "epoch_id": self._next.epoch,
+            "sample_offset": self._next.offset,
+            "sample_group_index": self._group_index,
+            "sample_index": self._sample_index,
+            "metadata": self.metadata,
+            "outstanding": {
+                index: (place.epoch, place.offset, place.first_sample) for index, place in self._places.items()
+            },
+            "prefixes": [
+                [_portable(sample.to_dict()) for sample in group]
+                for group in self.buffer
+                if group[0].group_index not in settled and any(sample.response_length for sample in group)
+            ],
+            "issued": self._ledger.issued,
+            "fates": dict(self._ledger.fates),
+            "samples_trained": self._ledger.samples_trained,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], where: str = "data state") -> None:
+        """Restore `state`; what was outstanding is in the buffer afterwards. Raises DataError for other prompts."""
+        if state["fingerprint"] != self.fingerprint:
+            if not self.args.accept_new_data:
+                raise DataError(
+                    f"the prompts have changed since the checkpoint ({state['prompts']} then, {len(self.prompts)} now)",
+                    where=where,
+                    hint="restore the file, or start it anew with --accept-new-data",
+                )
+            self._group_index, self._sample_index = state["sample_group_index"], state["sample_index"]
+            return
+        self._next = Place(state["epoch_id"], state["sample_offset"])
+        self._group_index, self._sample_index = state["sample_group_index"], state["sample_index"]
+        self.metadata = state["metadata"]
+        self._ledger = Ledger(
+            issued=state["issued"], fates=Counter(state["fates"]), samples_trained=state["samples_trained"]
+        )
+        self._places = {int(index): Place(*place) for index, place in state["outstanding"].items()}
+        self._settled = {}
+        prefixes = {group[0]["group_index"]: [Sample.from_dict(one) for one in group] for group in state["prefixes"]}
+        size = self.args.n_samples_per_prompt
+        self.buffer = [
+            prefixes[index] if len(prefixes.get(index, ())) == size else self._group(index)
+            for index in sorted(self._places)
+        ]
+
+    def _from_buffer(self, num_samples: int) -> list[Group]:
+        if not self.buffer:
+            return []
+        if self._buffer_filter is not None:
+            return self._buffer_filter(self.args, None, self.buffer, num_samples)
+        if self.args.buffer_sort_by_staleness:
+            self.buffer.sort(key=_oldest)
+        taken, self.buffer = self.buffer[:num_samples], self.buffer[num_samples:]
+        return taken
+
+    def _new_group(self) -> Group:
+        if self._next.offset >= len(self.prompts):
+            self._next = Place(self._next.epoch + 1, 0)
+        limit = self.args.num_epoch if "num_rollout" in self.args.given else None
+        if limit is not None and self._next.epoch >= limit:
+            raise DataError(
+                f"the data is exhausted after {self._ledger.issued} prompts ({limit} x {len(self.prompts)}); "
+                f"{self.args.num_rollout} steps need at least {self.args.num_rollout * self.args.rollout_batch_size}",
+                where=self.args.prompt_data,
+                hint="raise --num-epoch or lower --num-rollout",
+            )
+        index = self._group_index
+        self._places[index] = Place(self._next.epoch, self._next.offset, self._sample_index)
+        group = self._group(index)
+        self._group_index += 1
+        self._sample_index += self.args.n_samples_per_prompt
+        self._next = Place(self._next.epoch, self._next.offset + 1)
+        self._ledger.issued += 1
+        return group
+
+    def _group(self, group_index: int) -> Group:
+        place = self._places[group_index]
+        prompt = self.prompts[self._order(place.epoch)[place.offset]]
+        return [prompt.sample(group_index, place.first_sample + i) for i in range(self.args.n_samples_per_prompt)]
+
+    def _order(self, epoch: int) -> list[int]:
+        """The order of the prompts in `epoch`: a pure function of seed and epoch, so nothing of it needs saving."""
+        if epoch not in self._orders:
+            order = list(range(len(self.prompts)))
+            if self.args.rollout_shuffle:
+                random.Random(self.args.rollout_seed + epoch).shuffle(order)
+            self._orders = {known: value for known, value in self._orders.items() if known >= epoch - 1} | {
+                epoch: order
+            }
+        return self._orders[epoch]
+
+    def _forget_trained(self, rollout_id: int) -> None:
+        for index, (step, fate, size) in list(self._settled.items()):
+            if step <= rollout_id:
+                del self._settled[index], self._places[index]
+                self._ledger.fates[fate] += 1
+                self._ledger.samples_trained += size if fate == TRAINED else 0
+
+
+def state_path(folder: str, rollout_id: int) -> Path:
+    return Path(folder) / "rollout" / f"global_dataset_state_dict_{rollout_id}.pt"
+
+
+def _prompts(args: Namespace) -> tuple[Prompt, ...]:
+    return load_prompts(
+        args.prompt_data,
+        columns_of(args),
+        load_tokenizer(args.hf_checkpoint),
+        template_kwargs=args.apply_chat_template_kwargs,
+        max_tokens=args.rollout_max_prompt_len,
+    )
+
+
+def _oldest(group: Group) -> tuple[int, float]:
+    """Continuations first, by the oldest weights among their tokens; fresh groups last."""
+    versions = [version for sample in group if (version := sample.oldest_version()) is not None]
+    return (0, min(versions)) if versions else (1, 0)
+
+
+def _portable(state: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as tensors: what torch loads without running code."""
+    import numpy as np
+    import torch
+
+    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}

@@ -1,0 +1,170 @@
+"""The functions that a user may put in the place of ours: how each is called, and a check of that at start.
+
+Each hook is a Protocol in `vime.rollout.types` or a call shown here; ``SPECS`` says for every option how the function will be called, so a wrong
+signature is found before anything runs instead of after the first rollout.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vime.errors import HookError, Problem, Problems
+
+
+@dataclass(frozen=True)
+class Call:
+    """One way of calling: names of positional arguments, then of keyword arguments."""
+
+    positional: tuple[str, ...]
+    keywords: tuple[str, ...] = ()
+
+    def text(self, name: str) -> str:
+        keywords = (", *" + "".join(f", {keyword}" for keyword in self.keywords)) if self.keywords else ""
+        return f"{name}({', '.join(self.positional)}{keywords})"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """`calls`: accepted ways, the preferred one first. `asynchronous`: must be (True), must not be (False), may be (None).
+
+    `methods`: the hook is a class with these.
+    """
+
+    calls: tuple[Call, ...]
+    asynchronous: bool | None = False
+    methods: tuple[str, ...] = ()
+
+
+def _call(positional: str, keywords: str = "") -> Call:
+    return Call(tuple(positional.split()), tuple(keywords.split()))
+
+
+_ROLLOUT = Spec((_call("args rollout_id data_source", "evaluation"),))
+
+SPECS: dict[str, Spec] = {
+    "rollout_function_path": _ROLLOUT,
+    "eval_function_path": _ROLLOUT,
+    "data_source_path": Spec((_call("args"),), methods=("get_samples", "add_samples", "save", "load", "__len__")),
+    "custom_generate_function_path": Spec(
+        (_call("args sample sampling_params", "evaluation"), _call("args sample sampling_params")), asynchronous=True
+    ),
+    "rollout_sample_hook_path": Spec(
+        (_call("args sample", "rollout_id evaluation"), _call("args sample")), asynchronous=None
+    ),
+    "custom_rm_path": Spec((_call("args sample"),), asynchronous=True),
+    "dynamic_sampling_filter_path": Spec((_call("args samples"),)),
+    "buffer_filter_path": Spec((_call("args rollout_id buffer num_samples"),)),
+    "rollout_sample_filter_path": Spec((_call("args samples"),)),
+    "rollout_all_samples_process_path": Spec((_call("args all_groups data_source"),)),
+    "custom_reward_post_process_path": Spec((_call("args samples"),)),
+    "custom_convert_samples_to_train_data_path": Spec((_call("args samples"),)),
+    "rollout_data_postprocess_path": Spec((_call("args rollout_id rollout_data"), _call("args rollout_data"))),
+    "custom_advantage_function_path": Spec((_call("args rollout_data"),)),
+    "custom_loss_function_path": Spec((_call("args batch logits sum_of_sample_mean"),)),
+    "custom_tis_function_path": Spec(
+        (_call("args", "pg_loss train_log_probs rollout_log_probs loss_masks total_lengths response_lengths"),)
+    ),
+    "custom_pg_loss_reducer_function_path": Spec((_call("total_lengths response_lengths loss_masks per_token"),)),
+    "custom_rollout_log_function_path": Spec((_call("rollout_id args samples extra_metrics rollout_time"),)),
+    "custom_eval_rollout_log_function_path": Spec((_call("rollout_id args data extra_metrics"),)),
+    "custom_model_provider_path": Spec((_call("pre_process post_process", "vp_stage"),)),
+    "custom_megatron_init_path": Spec((_call("args"),)),
+    "custom_megatron_before_log_prob_hook_path": Spec((_call("args model store_prefix"),)),
+    "custom_megatron_before_train_step_hook_path": Spec(
+        (_call("args rollout_id step_id model optimizer opt_param_scheduler"),)
+    ),
+    "custom_update_weight_post_write_path": Spec((_call("args version_dir rollout_engines"),)),
+}
+
+
+def load_object(path: str, where: str) -> Any:
+    """The object at the dotted `path`, as pkg.module.name. Raises HookError that tells a missing module from an error inside it."""
+    module_name, _, name = path.rpartition(".")
+    if not module_name:
+        raise HookError(f"{path!r} is no dotted path", where=where, hint="write package.module.function")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise HookError(f"no module {error.name!r}", where=where, hint="is its folder on PYTHONPATH?") from error
+        raise HookError(f"{module_name} imports {error.name!r}, which is not installed", where=where) from error
+    except Exception as error:  # the user's module ran, and anything may come out of it
+        raise HookError(f"importing {module_name} failed: {type(error).__name__}: {error}", where=where) from error
+    if not hasattr(module, name):
+        raise HookError(f"{module_name} has no {name!r}", where=where)
+    return getattr(module, name)
+
+
+def load_hook(option: str, path: str) -> Callable[..., Any]:
+    """The hook at `path`, checked against the specification of `option` (an argument name). Raises HookError."""
+    where = f"--{option.replace('_', '-')}"
+    hook, spec = load_object(path, where), SPECS[option]
+    if not callable(hook):
+        raise HookError(f"{path} is a {type(hook).__name__}, not a function", where=where)
+    if spec.methods:
+        missing = [method for method in spec.methods if not callable(getattr(hook, method, None))]
+        if missing:
+            raise HookError(f"{path} lacks {', '.join(missing)}", where=where)
+    _check_call(hook, path, spec, where)
+    _check_async(hook, path, spec, where)
+    return hook
+
+
+def accepts(hook: Callable[..., Any], call: Call) -> bool:
+    """Whether `hook` can be called that way. True where its signature cannot be read."""
+    try:
+        signature = inspect.signature(hook)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*call.positional, **dict.fromkeys(call.keywords))
+    except TypeError:
+        return False
+    return True
+
+
+def is_async(hook: Callable[..., Any]) -> bool:
+    """Whether calling `hook` gives an awaitable; callable objects are judged by their ``__call__``."""
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004
+
+
+def check_hooks(args: Namespace) -> None:
+    """Load every hook that `args` names. Raises Problems with all that is wrong."""
+    problems = []
+    for option in SPECS:
+        paths = getattr(args, option)
+        for path in paths if isinstance(paths, list) else [paths]:
+            if path is None:
+                continue
+            try:
+                load_hook(option, path)
+            except HookError as error:
+                problems.append(Problem(str(error), error.hint))
+    if problems:
+        raise Problems(problems)
+
+
+def _check_call(hook: Callable[..., Any], path: str, spec: Spec, where: str) -> None:
+    if any(accepts(hook, call) for call in spec.calls):
+        return
+    name = path.rpartition(".")[2]
+    raise HookError(
+        f"{path}{inspect.signature(hook)} cannot be called as {spec.calls[0].text(name)}",
+        where=where,
+        hint="change its parameters to these",
+    )
+
+
+def _check_async(hook: Callable[..., Any], path: str, spec: Spec, where: str) -> None:
+    if spec.asynchronous is None or spec.methods or spec.asynchronous == is_async(hook):
+        return
+    raise HookError(
+        f"{path} must {'' if spec.asynchronous else 'not '}be async",
+        where=where,
+        hint="`async def`" if spec.asynchronous else "plain `def`",
+    )
