@@ -20,6 +20,9 @@ from synctool.mirror.session import Session
     "--hunk", "hunks", multiple=True, type=click.IntRange(min=1), help="Only this hunk of the one file. Repeatable."
 )
 @click.option(
+    "--kind", help="With 'proposal': take this kind, also one that is not offered by default ('show --all-proposals')."
+)
+@click.option(
     "--all", "everything", is_flag=True, help="Every file still open (with 'proposal': every hunk that has one)."
 )
 @click.option(
@@ -42,6 +45,7 @@ def command(
     how: str,
     paths: tuple[str, ...],
     hunks: tuple[int, ...],
+    kind: str | None,
     everything: bool,
     source: Path | None,
     folder: Path | None,
@@ -54,13 +58,13 @@ def command(
     """
     from synctool.mirror import store
 
-    _check(how, paths, hunks, everything, source, folder, delete)
+    _check(how, paths, hunks, kind, everything, source, folder, delete)
     repo = context.repo(dry=dry_run)
     with store.locked(repo):
         now = running(repo)
         names = names_for(repo, now.inputs)
         who = f"{names.committer.name} <{names.committer.email}>"
-        session, done = _apply(now, how, paths, hunks, everything, source, folder, delete, who)
+        session, done = _apply(now, how, paths, hunks, kind, everything, source, folder, delete, who)
         if not done:
             raise UsageError(
                 "there is nothing to take", hint="'vime-sync conflicts' lists the open files and their proposals"
@@ -82,6 +86,7 @@ def _check(
     how: str,
     paths: tuple[str, ...],
     hunks: tuple[int, ...],
+    kind: str | None,
     everything: bool,
     source: Path | None,
     folder: Path | None,
@@ -94,6 +99,8 @@ def _check(
         raise UsageError("--file, --from and --delete go with 'edited'")
     if (hunks or source) and len(paths) != 1:
         raise UsageError("--hunk and --file go with exactly one path")
+    if kind is not None and how != "proposal":
+        raise UsageError("--kind goes with 'proposal'")
     if everything == bool(paths) and folder is None:
         raise UsageError("name files, or say --all")
 
@@ -103,6 +110,7 @@ def _apply(
     how: str,
     paths: tuple[str, ...],
     hunks: tuple[int, ...],
+    kind: str | None,
     everything: bool,
     source: Path | None,
     folder: Path | None,
@@ -110,7 +118,7 @@ def _apply(
     who: str,
 ) -> tuple[Session, list[str]]:
     """The session after the step, and the files it touched."""
-    from synctool.mirror.steps import has_markers, take
+    from synctool.mirror.steps import has_markers, proposal_of, take
 
     repo, session = now.repo, now.session
     chosen = paths or tuple(conflict.path for conflict in session.open_conflicts())
@@ -120,7 +128,7 @@ def _apply(
         wanted = hunks
         text: bytes | None = None
         if how == "proposal" and not hunks:
-            wanted = tuple(note.number for note in conflict.hunks if any(p.offered for p in note.proposals))
+            wanted = tuple(note.number for note in conflict.hunks if proposal_of(note, kind) is not None)
             if not wanted and everything:
                 continue
         if source is not None:
@@ -134,6 +142,6 @@ def _apply(
             text = edited.read_bytes()
             if has_markers(text) and not paths:
                 continue
-        session = take(repo, session, conflict.path, how, who, hunks=wanted, text=None if delete else text)
+        session = take(repo, session, conflict.path, how, who, hunks=wanted, kind=kind, text=None if delete else text)
         done.append(conflict.path)
     return session, done

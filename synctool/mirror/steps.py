@@ -20,7 +20,7 @@ from synctool.mirror.landing import (
     range_title,
     squash_message,
 )
-from synctool.mirror.model import Conflict, MirrorResult, WorkItem
+from synctool.mirror.model import Conflict, HunkNote, MirrorResult, Proposal, WorkItem
 from synctool.mirror.pieces import Hunk, choose, hunks_of, lines_of, parse_conflicts, side
 from synctool.mirror.session import SIDES, Resolution, Session
 from synctool.plan.model import Plan
@@ -155,9 +155,12 @@ def take(
     who: str,
     *,
     hunks: tuple[int, ...] = (),
+    kind: str | None = None,
     text: bytes | None = None,
 ) -> Session:
-    """Resolve a file, or some of its hunks, by a side, an offered proposal, or given text (``edited``; None with ``edited`` removes the file).
+    """Resolve a file, or some of its hunks, by a side, a proposal (of a ``kind``, else one that is offered), or given text.
+
+    Given text goes with ``edited``; None with it removes the file.
 
     Raises:
         UsageError: the path is not in conflict, has no such hunk or no proposal, or the text still holds markers.
@@ -191,21 +194,26 @@ def take(
     used = []
     for number in wanted:
         if how == "proposal":
-            offered = known[number].proposals
-            if not offered:
+            proposal = proposal_of(known[number], kind)
+            if proposal is None:
                 raise UsageError(
-                    f"hunk {number} has no proposal",
+                    f"hunk {number} has no proposal" + (f" of kind {kind!r}" if kind else ""),
                     where=path,
-                    hint=f"'vime-sync show {path}' lists what each hunk has",
+                    hint=f"'vime-sync show {path} --all-proposals' lists what each hunk has",
                 )
-            choices[number] = offered[0].text
-            used.append(offered[0].kind)
+            choices[number] = proposal.text
+            used.append(proposal.kind)
         else:
             choices[number] = b"".join(getattr(pieces[number - 1], how))
     label = f"{how} ({', '.join(dict.fromkeys(used))})" if used else how
     if before and not before.whole and before.how != label:
         label = f"{before.how}, {label}"
     return _with(session, conflict, Resolution(label, who, whole=False, choices=choices))
+
+
+def proposal_of(note: HunkNote, kind: str | None) -> Proposal | None:
+    """The first proposal of a kind, or without one the first that is offered by default."""
+    return next((p for p in note.proposals if (p.kind == kind if kind else p.offered)), None)
 
 
 def _side_entry(repo: Repo, conflict: Conflict, how: str) -> Entry | None:
