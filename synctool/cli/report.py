@@ -49,8 +49,8 @@ class Report:
 def show(report: Report, *, as_json: bool, quiet: bool = False) -> None:
     """Print a report on stdout (remarks on stderr)."""
     if as_json:
-        json.dump(report.envelope(), sys.stdout, indent=1, ensure_ascii=False, default=str)
-        sys.stdout.write("\n")
+        # One write: json.dump makes one for every token, a second for the plan of a long history.
+        sys.stdout.write(json.dumps(report.envelope(), indent=1, ensure_ascii=False, default=str) + "\n")
         return
     from synctool.cli.terminal import console, error_console
 

@@ -256,7 +256,9 @@ def _decide(
     if not background:
         items = collapse(items, standing)
         items = guard_presence(items, standing)
-        missing = [whole[i.change.oid] for i in items if i.decision.kind in (Kind.EXCLUDE, Kind.DEFER)]
+        # A change without a mirrored path was never to come here, so nothing here can depend on it.
+        left_out = [i.change for i in items if i.decision.kind in (Kind.EXCLUDE, Kind.DEFER)]
+        missing = [whole[c.oid] for c in left_out if any(paths[p] in mirrored for p in edits.touched(pair_of(c)))]
     else:
         missing = _missing_background(context, items, background, standing, edits, paths, mirrored, whole)
     items = depend(items, standing, mirrored, missing, paths)

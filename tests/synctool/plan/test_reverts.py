@@ -168,7 +168,7 @@ def draw_revert(data, states, target: int, name: str, number: int, folder) -> by
     return draw_edit(data, result, number) if data.draw(st.integers(0, 9)) == 0 else result
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_applying_the_plan_equals_applying_everything(story, policy, words, tmp_path, data):
     """Random histories with reverts, also of reverts, of old changes and inexact ones: the plan's changes alone, merged in order, give upstream's tip
