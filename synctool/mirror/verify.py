@@ -7,7 +7,7 @@ vocabulary, or a fault: a change that was not carried, or an edit without a caus
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,6 +25,9 @@ from synctool.patches.quoting import quote
 from synctool.policy.model import OwnerKind, Ownership, Policy
 from synctool.progress import Progress, silent
 from synctool.translate.translator import Translator
+
+#: A text in canonical words.
+Words = Callable[[bytes], str]
 
 
 class Cause(StrEnum):
@@ -94,7 +97,7 @@ class Verdict:
     delete: bool = False
 
 
-def judge(facts: Facts, canonical: Canonical) -> Verdict:
+def judge(facts: Facts, canonical: Words) -> Verdict:
     """Explain one path."""
     if facts.tip == facts.ours:
         return Verdict(None)
@@ -122,7 +125,7 @@ def judge(facts: Facts, canonical: Canonical) -> Verdict:
     return _judge_text(facts, canonical)
 
 
-def _judge_text(facts: Facts, canonical: Canonical) -> Verdict:
+def _judge_text(facts: Facts, canonical: Words) -> Verdict:
     assert facts.tip is not None
     assert facts.ours is not None
     tip, ours = lines_of(facts.tip), lines_of(facts.ours)
@@ -152,7 +155,7 @@ def _judge_text(facts: Facts, canonical: Canonical) -> Verdict:
     return Verdict(facts.told(Cause.DIFFERS, detail, "", open_blocks, total), cure=b"".join(cured))
 
 
-def _same_words(one: Lines, other: Lines, canonical: Canonical) -> bool:
+def _same_words(one: Lines, other: Lines, canonical: Words) -> bool:
     return [canonical(line).split() for line in one] == [canonical(line).split() for line in other]
 
 
@@ -333,7 +336,7 @@ class _Check:
         return content
 
 
-def self_test(canonical: Canonical) -> int:
+def self_test(canonical: Words) -> int:
     """Plant paths whose verdict is known and check that they get it; returns how many.
 
     A filter that lets everything pass would call any tree verified, so each run proves first that it can still say no.
