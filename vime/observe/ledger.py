@@ -1,0 +1,58 @@
+"""Which samples were trained, from the trainer's own account of its batches: a record a step, counted, not assumed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vime.observe.metrics import _lines
+
+FILE = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class Account:
+    """`most` is how often the most often trained sample was trained."""
+
+    prompts: int
+    samples: int
+    most: int
+
+    def __str__(self) -> str:
+        often = "each trained once" if self.most <= 1 else f"up to {self.most} times trained"
+        return f"{self.prompts} prompts, {self.samples} samples, {often}"
+
+
+class Ledger:
+    """Appends what was trained. A run that resumes at `start` forgets the steps from there on: their weights are gone."""
+
+    def __init__(self, directory: Path, start: int) -> None:
+        self.path = directory / FILE
+        kept = [record for record in _lines(self.path) if record["rollout_id"] < start]
+        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        os.replace(temporary, self.path)
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - open for as long as the run
+
+    def trained(self, rollout_id: int, version: str, samples: Mapping[int, int]) -> None:
+        """`samples`: sample index -> group index, of all that went into this rollout's steps."""
+        record = {"rollout_id": rollout_id, "version": version, "samples": [[s, g] for s, g in samples.items()]}
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def account(self) -> Account:
+        return count([record["samples"] for record in _lines(self.path)])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def count(steps: Sequence[Sequence[Sequence[int]]]) -> Account:
+    """Of (sample, group) pairs a step."""
+    times = Counter(sample for step in steps for sample, _ in step)
+    groups = {group for step in steps for _, group in step}
+    return Account(len(groups), len(times), max(times.values(), default=0))

@@ -1,0 +1,58 @@
+"""The metrics file: one JSON object a line, appended as the run goes, readable at any time and after any crash."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "metrics.jsonl"
+
+
+class MetricsFile:
+    """Records `{"kind", "rollout_id", "time", ...metrics}`. `kind`: "step" (rollout and training), "eval", "run" (facts)."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - open for as long as the run
+
+    def log(self, kind: str, rollout_id: int, metrics: Mapping[str, Any]) -> None:
+        record = {"kind": kind, "rollout_id": rollout_id, "time": round(time.time(), 3)} | dict(metrics)
+        self._file.write(json.dumps({name: _plain(value) for name, value in record.items()}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_metrics(directory: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """Records in the order of their step. A step that was done again after a resume counts once, as it was done last."""
+    latest: dict[tuple[str, int], dict[str, Any]] = {}
+    for record in _lines(directory / FILE):
+        if kind in (None, record["kind"]):
+            latest[record["kind"], record["rollout_id"]] = record
+    return sorted(latest.values(), key=lambda record: record["rollout_id"])
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):  # a killed run may leave half a line at the end
+                yield json.loads(line)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN; numbers of other libraries become Python's."""
+    if isinstance(value, bool | str | int) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    number = float(value)
+    return number if math.isfinite(number) else None
