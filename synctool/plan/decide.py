@@ -106,19 +106,20 @@ def presence(evidence: Sequence[Evidence]) -> Decision:
 
 
 class Standing:
-    """Which change stands on which, worked out for the files of the changes that matter and kept."""
+    """Which change stands on which, worked out for the files of the changes that matter."""
 
     def __init__(self, changes: Sequence[Change], edits: Edits) -> None:
         self.changes = changes
         self.edits = edits
-        self._known: dict[frozenset[str], list[dict[int, set[str]]]] = {}
 
-    def over(self, places: Iterable[int]) -> list[dict[int, set[str]]]:
-        """For each change the earlier ones that it stands on, in the files that the changes at ``places`` touch."""
+    def over(self, places: Iterable[int], first: int = 0) -> list[dict[int, set[str]]]:
+        """For each change the earlier ones, from the place ``first`` on, that it stands on, in the files that the changes at ``places`` touch."""
         paths = frozenset(path for place in places for path in self.edits.touched(pair_of(self.changes[place])))
-        if paths not in self._known:
-            self._known[paths] = self._run(range(len(self.changes)), paths) if paths else [{} for _ in self.changes]
-        return self._known[paths]
+        if not paths:
+            return [{} for _ in self.changes]
+        found = self._run(range(first, len(self.changes)), paths)
+        moved = [{place + first: where for place, where in under.items()} for under in found]
+        return [{} for _ in range(first)] + moved
 
     def between(self, first: int, last: int) -> list[int]:
         """The places after ``first`` and before ``last`` that stand on the change at ``first``, directly or through one another."""
@@ -189,10 +190,12 @@ def guard_presence(items: list[PlannedChange], standing: Standing) -> list[Plann
     ]
     if not doubtful:
         return items
-    under = standing.over(doubtful)
+    missing = (Kind.TAKE, Kind.DEFER)
+    first = next((n for n, item in enumerate(items) if item.decision.kind in missing), len(items))
+    under = standing.over(doubtful, first)
     result = list(items)
     for place in doubtful:
-        blocker = next((n for n in sorted(under[place]) if result[n].decision.kind in (Kind.TAKE, Kind.DEFER)), None)
+        blocker = next((n for n in sorted(under[place]) if result[n].decision.kind in missing), None)
         if blocker is not None:
             item = result[place]
             label = result[blocker].change.label
@@ -214,7 +217,7 @@ def depend(
     """
     if not missing:
         return items
-    under = standing.over(missing)
+    under = standing.over(missing, min(missing))
     at = {change.oid: place for place, change in enumerate(standing.changes)}
     absent = set(missing)
     result = list(items)

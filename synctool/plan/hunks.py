@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from synctool.git.diff import PathChange, commit_diffs, pairs_input
@@ -11,7 +12,9 @@ from synctool.git.repo import Repo
 
 #: Similarity in percent from which a deleted and an added file count as one that moved: git's own default.
 RENAME_PERCENT = 50
-_HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@[^\n]*\n", re.MULTILINE)
+_SECTION = re.compile(rb"^(?:diff --git |(?:[0-9a-f]{40}|[0-9a-f]{64})$)", re.MULTILINE)
+_BINARY = re.compile(rb"^(?:Binary files |GIT binary patch)", re.MULTILINE)
 
 Pair = tuple[str, str]
 
@@ -97,50 +100,36 @@ def read_patches(repo: Repo, changes: dict[Pair, list[PathChange]]) -> dict[Pair
     return result
 
 
-def _file_patch(change: PathChange, sections: Iterator[list[bytes]]) -> FilePatch:
-    hunks = list(next(sections))
+def _file_patch(change: PathChange, sections: Iterator[bytes]) -> FilePatch:
+    text = next(sections)
     if change.status == "T":  # git shows a change of type as a deletion and a creation
-        hunks += next(sections)
-    binary = any(line.startswith((b"Binary files ", b"GIT binary patch")) for line in hunks[:8])
-    return FilePatch(change, () if binary else tuple(_parse_hunks(hunks)), binary)
+        text += next(sections)
+    binary = _BINARY.search(text) is not None
+    return FilePatch(change, () if binary else tuple(_parse_hunks(text)), binary)
 
 
-def _sections(output: bytes) -> Iterator[list[bytes]]:
-    """Split the output at each commit id and each ``diff --git`` line. No line of a hunk can look like either: all begin with +, - or \\."""
-    current: list[bytes] | None = None
-    for line in output.split(b"\n"):
-        if line.startswith(b"diff --git ") or (line[:1].isalnum() and len(line) >= 40 and _is_oid(line)):
-            if current is not None:
-                yield current
-            current = []
-        elif current is not None:
-            current.append(line)
-    if current is not None:
-        yield current
+def _sections(output: bytes) -> Iterator[bytes]:
+    """Cut the output before each commit id and each ``diff --git`` line. No line of a hunk can look like either: all begin with +, - or \\."""
+    starts = [match.start() for match in _SECTION.finditer(output)]
+    for start, end in zip(starts, [*starts[1:], len(output)], strict=True):
+        yield output[start:end]
 
 
-def _is_oid(line: bytes) -> bool:
-    return len(line) in (40, 64) and all(c in b"0123456789abcdef" for c in line)
-
-
-def _parse_hunks(lines: list[bytes]) -> Iterator[Hunk]:
-    position, end = 0, len(lines)
-    while position < end:
-        match = _HUNK.match(lines[position]) if lines[position].startswith(b"@@") else None
-        position += 1
-        if match is None:
-            continue
-        old, old_count, new, new_count = (1 if group is None else int(group) for group in match.groups())
+def _parse_hunks(text: bytes) -> Iterator[Hunk]:
+    heads = list(_HUNK.finditer(text))
+    for head, following in zip_longest(heads, heads[1:]):
+        old, old_count, new, new_count = (1 if group is None else int(group) for group in head.groups())
         removed: list[bytes] = []
         added: list[bytes] = []
         last = removed
-        while position < end and (sign := lines[position][:1]) and sign in b"-+\\":
+        for line in text[head.end() : following.start() if following else len(text)].split(b"\n"):
+            sign = line[:1]
             if sign == b"\\":
                 last[-1] = last[-1][:-1]  # no newline at the end of the file
-            else:
-                last = removed if sign == b"-" else added
-                last.append(lines[position][1:] + b"\n")
-            position += 1
+                continue
+            last = removed if sign == b"-" else added
+            if sign in b"+-" and sign:
+                last.append(line[1:] + b"\n")
         # With a count of 0 git names the line *after which* the edit stands.
         yield Hunk(old - bool(old_count), new - bool(new_count), tuple(removed), tuple(added))
 
