@@ -82,7 +82,7 @@ def _values(item: PlannedChange) -> dict[str, Any]:
 
 def _found(item: PlannedChange) -> dict[str, list[str]]:
     return {
-        "evidence": [_clean(f"{e.kind} ({e.strength}): {e.detail}") for e in item.decision.evidence],
+        "evidence": [_clean(f"{e.strength}: {e.detail}") for e in item.decision.evidence],
         "depends_on": [_clean(f"{d.label}: {', '.join(d.paths)}") for d in item.depends_on],
     }
 
