@@ -255,7 +255,8 @@ def _decide(
     whole = {c.oid: n for n, c in enumerate(union)}
     if not background:
         items = collapse(items, standing)
-        items = guard_presence(items, standing)
+    items = guard_presence(items, standing)
+    if not background:
         # A change without a mirrored path was never to come here, so nothing here can depend on it.
         left_out = [i.change for i in items if i.decision.kind in (Kind.EXCLUDE, Kind.DEFER)]
         missing = [whole[c.oid] for c in left_out if any(paths[p] in mirrored for p in edits.touched(pair_of(c)))]

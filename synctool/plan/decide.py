@@ -191,16 +191,20 @@ def guard_presence(items: list[PlannedChange], standing: Standing) -> list[Plann
     if not doubtful:
         return items
     missing = (Kind.TAKE, Kind.DEFER)
-    first = next((n for n, item in enumerate(items) if item.decision.kind in missing), len(items))
-    under = standing.over(doubtful, first)
+    at = {change.oid: place for place, change in enumerate(standing.changes)}
+    places = [at[item.change.oid] for item in items]  # single changes are not all that there are
+    listed = {place: n for n, place in enumerate(places)}
+    first = min((places[n] for n, item in enumerate(items) if item.decision.kind in missing), default=len(at))
+    under = standing.over([places[n] for n in doubtful], first)
     result = list(items)
-    for place in doubtful:
-        blocker = next((n for n in sorted(under[place]) if result[n].decision.kind in missing), None)
+    for n in doubtful:
+        below = (listed[place] for place in sorted(under[places[n]]) if place in listed)
+        blocker = next((other for other in below if result[other].decision.kind in missing), None)
         if blocker is not None:
-            item = result[place]
+            item = result[n]
             label = result[blocker].change.label
             decision = Decision(Kind.TAKE, evidence=item.decision.evidence)
-            result[place] = item.decided(decision).noted(f"looks present, but builds on {label}, which is not")
+            result[n] = item.decided(decision).noted(f"looks present, but builds on {label}, which is not")
     return result
 
 
