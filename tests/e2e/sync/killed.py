@@ -1,0 +1,58 @@
+"""Runs one vime-sync verb and kills the process (SIGKILL) right before or after its n-th effect.
+
+Effects are what changes the disk: objects written, refs moved, files replaced, processes that git runs for us. Argument 1 is n, the rest is the command line.
+Exit status 77 means that the verb has fewer than n effects (it ran to its end and succeeded).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from synctool.cli import app
+from synctool.git.objects import ObjectStore
+
+LEFT = int(sys.argv[1])
+
+
+def tick() -> None:
+    """Count one boundary, and die at the chosen one."""
+    global LEFT
+    LEFT -= 1
+    if LEFT == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def around(owner: Any, name: str, wanted: Any = None) -> None:
+    """Let a function tick before and after it runs."""
+    original = getattr(owner, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if wanted is not None and not wanted(args):
+            return original(*args, **kwargs)
+        tick()
+        result = original(*args, **kwargs)
+        tick()
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def moves_refs(args: tuple[Any, ...]) -> bool:
+    """Whether a process is a ref update."""
+    return bool(args) and isinstance(args[0], list) and "update-ref" in args[0]
+
+
+around(subprocess, "run", moves_refs)
+around(ObjectStore, "write", lambda args: args[1] == "commit")
+around(os, "replace", lambda args: not str(args[1]).count("/objects/"))
+around(Path, "replace")
+
+try:
+    app.main(sys.argv[2:])
+except SystemExit as ended:
+    sys.exit(77 if LEFT > 0 and ended.code in (0, 1) else ended.code)
