@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 from vime.errors import VimeError
 
@@ -82,8 +82,6 @@ class ResponseMeta:
 @dataclass
 class Sample:
     """One prompt and one answer. Per-token fields cover the response only, unless they say otherwise."""
-
-    Status: ClassVar[type[Status]] = Status
 
     group_index: int | None = None
     index: int | None = None
@@ -228,6 +226,7 @@ class Sample:
         }
         kept |= {"multimodal_inputs", "multimodal_train_inputs", "trace"}
         self.tokens = self.tokens[: self.prompt_length]
+        self.metadata.pop("failure", None)
         blank = Sample()
         for one in fields(Sample):
             if one.name not in kept | {"tokens"}:
@@ -378,6 +377,10 @@ class Sample:
         if meta.spec_drafted:
             self.spec_info["accepted"] = self.spec_info.get("accepted", 0) + meta.spec_accepted
             self.spec_info["drafted"] = self.spec_info.get("drafted", 0) + meta.spec_drafted
+
+
+#: slime's spelling, for hooks that were written for it.
+Sample.Status = Status  # type: ignore[attr-defined]
 
 
 def reward_number(reward: float | Mapping[str, Any] | None, key: str | None, where: str) -> float:

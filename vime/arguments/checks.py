@@ -164,7 +164,7 @@ def weight_update(args: Namespace) -> Iterator[Problem]:
     if args.update_weights_interval != 1:
         yield Problem(
             "--update-weights-interval is gone: the engines are updated after every step",
-            "to overlap generation and training, use --rollout-function-path vime.rollout.fully_async.generate_rollout",
+            "to overlap generation and training, name a rollout function that runs ahead with --rollout-function-path",
         )
 
 

@@ -121,4 +121,6 @@ def _metadata(row: Row, columns: Columns) -> dict[str, Any]:
     metadata = dict(row.values.get(columns.metadata) or {}) if columns.metadata is not None else {}
     if columns.tools is not None and row.values.get(columns.tools):
         metadata.setdefault("tools", row.values[columns.tools])
+    if isinstance(row.values[columns.input], list):
+        metadata.setdefault("messages", row.values[columns.input])
     return metadata
