@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 
+from synctool.mirror.anchors import aligned_changes
 from synctool.mirror.resolve.tokens import changed_blocks, is_identifier, nearest, tokens
 
 #: Blocks longer than this were rewritten, not renamed in: pairing their lines would be guesswork.
@@ -18,16 +20,12 @@ _ALIKE = 0.75
 
 def learn(base: str, ours: str) -> dict[str, str]:
     """Token substitutions base -> ours that are total in this file (the source token is nowhere in ours) and have a single target."""
-    old, new = _middle(base.splitlines(), ours.splitlines())
+    old, new = base.splitlines(), ours.splitlines()
     counted: defaultdict[str, set[str]] = defaultdict(set)
-    for kind, i1, i2, j1, j2 in changed_blocks(old, new):
-        if kind != "replace" or max(i2 - i1, j2 - j1) > _MOST_LINES:
-            continue
-        for line in old[i1:i2]:
-            number = nearest(line, new[j1:j2], _ALIKE)
-            if number is not None:
-                for source, target in _substitutions(tokens(line), tokens(new[j1 + number])):
-                    counted[source].add(target)
+    for kind, i1, i2, j1, j2 in aligned_changes(old, new):
+        if kind == "replace" and max(i2 - i1, j2 - j1) <= _MOST_LINES:
+            for source, target in _in_block(tuple(old[i1:i2]), tuple(new[j1:j2])):
+                counted[source].add(target)
     return {
         source: next(iter(targets))
         for source, targets in counted.items()
@@ -35,16 +33,15 @@ def learn(base: str, ours: str) -> dict[str, str]:
     }
 
 
-def _middle(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """The lines between what both texts begin and end with: most of a file is the same, and need not be compared line by line."""
-    start = 0
-    shortest = min(len(old), len(new))
-    while start < shortest and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < shortest - start and old[-1 - end] == new[-1 - end]:
-        end += 1
-    return old[start : len(old) - end], new[start : len(new) - end]
+@lru_cache(maxsize=4096)
+def _in_block(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The substitutions in one block. The same blocks come again with each change to a file, hence the cache."""
+    found: list[tuple[str, str]] = []
+    for line in old:
+        number = nearest(line, new, _ALIKE)
+        if number is not None:
+            found += _substitutions(tokens(line), tokens(new[number]))
+    return tuple(found)
 
 
 def _has_token(text: str, token: str) -> bool:

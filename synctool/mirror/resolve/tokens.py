@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 _TOKEN = re.compile(r"--?[A-Za-z][\w-]*|[A-Za-z_]\w*|\d+|\n|[^\S\n]+|[^\s\w]", re.ASCII)
 _IDENTIFIER = re.compile(r"-{0,2}[A-Za-z_]\w{2,}(?:-\w+)*", re.ASCII)
@@ -35,11 +35,6 @@ def tokens(text: str) -> list[str]:
     return found
 
 
-def words(text: str) -> list[str]:
-    """The tokens that are not blank."""
-    return [token for token in tokens(text) if not token.isspace()]
-
-
 def is_identifier(token: str) -> bool:
     """A name or a flag of at least three letters, digits or underscores."""
     return _IDENTIFIER.fullmatch(token) is not None
@@ -60,13 +55,13 @@ def alike(old: Sequence[object], new: Sequence[object]) -> float:
     return difflib.SequenceMatcher(None, old, new, autojunk=False).ratio()  # type: ignore[arg-type]
 
 
-def nearest(line: str, candidates: Sequence[str], least: float, key: Callable[[str], str] = str) -> int | None:
+def nearest(line: str, candidates: Sequence[str], least: float) -> int | None:
     """The index of the candidate most alike (ratio above ``least``), or None."""
     matcher = difflib.SequenceMatcher(None, autojunk=False)
-    matcher.set_seq2(key(line))
+    matcher.set_seq2(line)
     best, found = least, None
     for number, candidate in enumerate(candidates):
-        matcher.set_seq1(key(candidate))
+        matcher.set_seq1(candidate)
         if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
             best, found = ratio, number
     return found
