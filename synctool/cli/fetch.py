@@ -30,13 +30,19 @@ def command(
     The branch lands in refs/vime-sync/upstream/BRANCH: no remote is added, no tag comes along and nothing is checked out.
     """
     repo = context.repo()
-    policy = load(repo, policy_file).policy
-    url = address or policy.upstream.url
+    url, wanted = address, branch
+    if url is None or wanted is None:
+        try:
+            policy = load(repo, policy_file).policy
+        except ConfigError:
+            # Before there is a policy, for 'init' to learn one from: an address is all it takes.
+            if url is None or policy_file is not None:
+                raise
+        else:
+            url, wanted = url or policy.upstream.url, wanted or policy.upstream.branch
+    wanted = wanted or "main"
     if not url:
-        raise ConfigError(
-            "the policy names no upstream address", where=policy.file, hint="set upstream.url, or pass --from"
-        )
-    wanted = branch or policy.upstream.branch
+        raise ConfigError("the policy names no upstream address", hint="set upstream.url, or pass --from")
     ref = upstream_ref(wanted)
     data = {"url": url, "branch": wanted, "ref": ref}
     if dry_run:

@@ -117,7 +117,7 @@ def _resolve_baseline(repo: Repo, baseline: str) -> str:
     try:
         return repo.resolve(baseline)
     except RepositoryError as error:
-        hint = "upstream's history must be in this repository: 'git fetch URL' brings it without adding a remote"
+        hint = "upstream's history must be in this repository: 'vime-sync fetch --from URL' brings it"
         raise RepositoryError(error.title, where=error.where, hint=hint) from None
 
 

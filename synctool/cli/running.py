@@ -116,7 +116,7 @@ def next_step(session: Session) -> str:
     left = len(session.open_conflicts())
     if left:
         return (
-            f"next: {left} files need a decision: 'vime-sync conflicts', 'vime-sync show PATH', "
+            f"next: {left} file(s) need a decision: 'vime-sync conflicts', 'vime-sync show PATH', "
             "'vime-sync take ours|theirs|proposal PATH', then 'vime-sync continue'"
         )
     return "next: every conflict is resolved: 'vime-sync continue'"

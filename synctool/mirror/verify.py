@@ -16,6 +16,7 @@ from synctool.git.repo import Repo
 from synctool.git.tree import SUBMODULE, Entry, Tree
 from synctool.mirror.absence import Absence, DownstreamHistory
 from synctool.mirror.filetext import is_binary
+from synctool.mirror.memory import Resolution, load_memory
 from synctool.mirror.pieces import Lines, lines_of
 from synctool.mirror.resolve.tokens import opcodes
 from synctool.mirror.resolve.words import Canonical
@@ -39,6 +40,7 @@ class Cause(StrEnum):
     WORDS = "vocabulary"
     OVERLAY = "overlay"
     RECORDED = "recorded"
+    RESOLVED = "resolved conflict"
     #: Unexplained ones.
     MISSING = "missing"
     STALE = "deleted upstream, still here"
@@ -69,7 +71,7 @@ class Facts:
 
     ``base`` and ``earlier`` are upstream (translated) and downstream at the earlier state; ``absence`` says why a missing
     file is missing; ``was_upstream`` whether upstream had the path at the earlier state; ``recorded`` names a change that
-    was left out and touches it.
+    was left out and touches it; ``resolved`` are the remembered resolutions of conflicts in this file.
     """
 
     path: str
@@ -82,6 +84,7 @@ class Facts:
     absence: Absence = Absence.NEVER
     was_upstream: bool = False
     recorded: str = ""
+    resolved: tuple[Resolution, ...] = ()
 
     def told(self, cause: Cause, detail: str, where: str = "", blocks: int = 0, total: int = 0) -> Difference:
         """A difference at this path."""
@@ -131,7 +134,7 @@ def _judge_text(facts: Facts, canonical: Words) -> Verdict:
     tip, ours = lines_of(facts.tip), lines_of(facts.ours)
     base, earlier = Counter(lines_of(facts.base or b"")), Counter(lines_of(facts.earlier or b""))
     total = open_blocks = 0
-    overlay = False
+    overlay = resolved = False
     cured: list[bytes] = []
     for kind, i1, i2, j1, j2 in opcodes(tip, ours):
         if kind == "equal" or _same_words(tip[i1:i2], ours[j1:j2], canonical):
@@ -142,10 +145,15 @@ def _judge_text(facts: Facts, canonical: Words) -> Verdict:
         if _carried(tip[i1:i2], ours[j1:j2], base, earlier):
             overlay = True
             cured.extend(ours[j1:j2])
+        elif any(_as_resolved(tip[i1:i2], ours[j1:j2], base, earlier, record) for record in facts.resolved):
+            resolved = True
+            cured.extend(ours[j1:j2])
         else:
             open_blocks += 1
             cured.extend(tip[i1:i2])
     if not open_blocks:
+        if resolved:
+            return Verdict(facts.told(Cause.RESOLVED, f"{total} place(s), as a conflict was resolved", "", 0, total))
         if overlay:
             return Verdict(facts.told(Cause.OVERLAY, f"{total} place(s) as at the earlier state", "", 0, total))
         return Verdict(facts.told(Cause.WORDS, f"{total} place(s) differ in vocabulary only", "", 0, total))
@@ -164,6 +172,15 @@ def _carried(tip: Lines, ours: Lines, base: Counter[bytes], earlier: Counter[byt
     new_upstream = any(line.strip() and not base[line] for line in tip)
     new_here = any(line.strip() and not earlier[line] for line in ours)
     return bool(earlier) and not new_upstream and not new_here
+
+
+def _as_resolved(tip: Lines, ours: Lines, base: Counter[bytes], earlier: Counter[bytes], record: Resolution) -> bool:
+    """Whether a differing place is what a person made of a conflict.
+
+    Downstream's new lines must stand in the resolution, upstream's new ones in the side that was theirs.
+    """
+    result, theirs = set(lines_of(record.text)), set(lines_of(record.sides[2]))
+    return all(line in result or earlier[line] for line in ours) and all(line in theirs or base[line] for line in tip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +293,9 @@ class _Check:
         self._base = repo.tree(base) if base else None
         self._earlier = repo.tree(since) if since else None
         self._history = DownstreamHistory(repo, ours, through, policy.upstream.baseline, translator)
+        self._resolutions: dict[str, tuple[Resolution, ...]] = {}
+        for record in load_memory(repo.objects, self._ours).known.values():
+            self._resolutions[record.path] = (*self._resolutions.get(record.path, ()), record)
         self._upstream = {translator.path(path): path for path, _ in self._tip.items()}
         older = base or self._history.fork
         self._older = {translator.path(path): path for path, _ in repo.tree(older).items()} if older else {}
@@ -303,6 +323,7 @@ class _Check:
             absence=self._history.why_absent(path, upstream_path) if absent else Absence.NEVER,
             was_upstream=path in self._older,
             recorded=recorded,
+            resolved=self._resolutions.get(path, ()),
         )
 
     def mode(self, path: str, upstream_path: str) -> str:

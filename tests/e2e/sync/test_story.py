@@ -239,12 +239,26 @@ def test_two_runs_give_the_same_tree(fork: Fork) -> None:
 
 
 def test_verify_explains_every_difference_after_a_finished_sync(fork: Fork) -> None:
+    before = fork.git("rev-parse", "main")
+    with (fork.folder / "vime-sync.toml").open("a") as file:
+        file.write('\n[[owner]]\npaths = ["/README.md"]\nowner = "native"\nreason = "our own page"\n')
+    fork.git("commit", "-q", "-am", "README is ours")
     fork.sync("mirror", expect=1)
-    fork.sync("take", "theirs", "--all")
+    fork.sync("take", "proposal", RUNNER, "--hunk", "1", "--kind", "imports", expect=None)
+    fork.sync("take", "proposal", RUNNER, "--hunk", "2", "--kind", "token", expect=None)
     fork.sync("continue")
     fork.git("merge", "-q", "--ff-only", branch(fork))
-    done = fork.sync("verify", expect=None)
-    assert done.returncode in (0, 1), done.stderr
+    found = fork.data("verify", "--since", before)
+    causes = {row["path"]: row["cause"] for row in found["differences"]}
+    assert causes[RUNNER] == "resolved conflict"
+    # a line that nothing explains is found, and the patch cures it
+    path = fork.folder / "beacon/options.py"
+    path.write_text(path.read_text().replace("All options", "Most options"))
+    fork.git("commit", "-q", "-am", "drift")
+    fork.sync("verify", "--since", before, "--fixup", str(fork.folder / "fix.patch"), expect=1)
+    fork.git("apply", "fix.patch")
+    fork.git("commit", "-q", "-am", "cured")
+    fork.sync("verify", "--since", before)
 
 
 @pytest.mark.parametrize(
