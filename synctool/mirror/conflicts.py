@@ -24,7 +24,7 @@ def build_conflict(track: Track, sides: Sides, toolbox: Toolbox, memory: Memory,
     assert span is not None
     edits = track.span_edits
     held = track.held
-    # Of seven such files the maintainers deleted all seven, so that is what the tree shows until someone decides.
+    # Of seven such files the maintainers deleted six, so that is what the tree shows until someone decides.
     marked = None if clash.kind is ConflictKind.DELETED_THERE else held
     notes: tuple[HunkNote, ...] = ()
     if clash.pieces is not None:

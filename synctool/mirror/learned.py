@@ -16,6 +16,8 @@ from synctool.mirror.resolve.tokens import changed_blocks, is_identifier, neares
 #: Blocks longer than this were rewritten, not renamed in: pairing their lines would be guesswork.
 _MOST_LINES = 25
 _ALIKE = 0.75
+#: Longer lines are data, not prose or code.
+_MOST_CHARACTERS = 600
 
 
 def learn(base: str, ours: str) -> dict[str, str]:
@@ -37,6 +39,8 @@ def learn(base: str, ours: str) -> dict[str, str]:
 def _in_block(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The substitutions in one block. The same blocks come again with each change to a file, hence the cache."""
     found: list[tuple[str, str]] = []
+    if max(map(len, old + new)) > _MOST_CHARACTERS:
+        return ()
     for line in old:
         number = nearest(line, new, _ALIKE)
         if number is not None:

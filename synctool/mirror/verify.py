@@ -15,10 +15,10 @@ from synctool.errors import SyncError
 from synctool.git.repo import Repo
 from synctool.git.tree import SUBMODULE, Entry, Tree
 from synctool.mirror.absence import Absence, DownstreamHistory
+from synctool.mirror.anchors import aligned_changes
 from synctool.mirror.filetext import is_binary
 from synctool.mirror.memory import Resolution, load_memory
 from synctool.mirror.pieces import Lines, lines_of
-from synctool.mirror.resolve.tokens import opcodes
 from synctool.mirror.resolve.words import Canonical
 from synctool.mirror.sides import Sides, Version
 from synctool.mirror.spans import lines_diff
@@ -136,13 +136,14 @@ def _judge_text(facts: Facts, canonical: Words) -> Verdict:
     total = open_blocks = 0
     overlay = resolved = False
     cured: list[bytes] = []
-    for kind, i1, i2, j1, j2 in opcodes(tip, ours):
-        if kind == "equal" or _same_words(tip[i1:i2], ours[j1:j2], canonical):
-            total += kind != "equal"
-            cured.extend(ours[j1:j2])
-            continue
+    position = 0
+    for _, i1, i2, j1, j2 in aligned_changes(tip, ours):
+        cured.extend(ours[position:j1])
+        position = j2
         total += 1
-        if _carried(tip[i1:i2], ours[j1:j2], base, earlier):
+        if _same_words(tip[i1:i2], ours[j1:j2], canonical):
+            cured.extend(ours[j1:j2])
+        elif _carried(tip[i1:i2], ours[j1:j2], base, earlier):
             overlay = True
             cured.extend(ours[j1:j2])
         elif any(_as_resolved(tip[i1:i2], ours[j1:j2], base, earlier, record) for record in facts.resolved):
@@ -151,6 +152,7 @@ def _judge_text(facts: Facts, canonical: Words) -> Verdict:
         else:
             open_blocks += 1
             cured.extend(tip[i1:i2])
+    cured.extend(ours[position:])
     if not open_blocks:
         if resolved:
             return Verdict(facts.told(Cause.RESOLVED, f"{total} place(s), as a conflict was resolved", "", 0, total))

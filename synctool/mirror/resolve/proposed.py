@@ -13,6 +13,7 @@ from synctool.mirror.resolve.tokens import alike, bytes_of, changed_blocks, text
 Canonical = Callable[[bytes], str]
 
 _MOST_LINES = 40
+_MOST_TOKENS = 2000
 _FROM = re.compile(r"from (\S+) import (?:\(([\w, ]+?),? *\)|([\w, ]+))(?: *#.*)?")
 _IMPORT = re.compile(r"import [\w.]+(?: as \w+)?")
 
@@ -33,7 +34,7 @@ def token(hunk: Hunk, canonical: Canonical) -> Proposal | None:
     """Both sides' edits within the same lines, merged word by word."""
     texts = (hunk.ours, hunk.base, hunk.theirs)
     sides = [tuple(bytes_of(word) for word in _tokens(side)) for side in texts]
-    if not all(sides) or max(map(len, (hunk.ours, hunk.base, hunk.theirs))) > _MOST_LINES:
+    if not all(sides) or max(map(len, texts)) > _MOST_LINES or max(map(len, sides)) > _MOST_TOKENS:
         return None
     merged = refine(Hunk(*sides))
     text = _settled(merged)

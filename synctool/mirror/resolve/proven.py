@@ -14,6 +14,8 @@ from synctool.mirror.resolve.tokens import alike, changed_blocks
 #: Lines from which on a replaced block is a text of its own, and the share of it that upstream must have kept.
 _BLOCK = 6
 _KEPT = 0.5
+#: Longer hunks are not judged by how alike they are.
+_MOST_LINES = 1000
 
 Canonical = Callable[[bytes], str]
 
@@ -46,8 +48,9 @@ def present(hunk: Hunk, canonical: Canonical) -> Pieces | None:
 
 def beside(hunk: Hunk, canonical: Canonical) -> Pieces | None:
     """Theirs only inserts lines, next to lines that ours changed: both edits stand, none is lost."""
-    theirs = list(changed_blocks(hunk.base, hunk.theirs))
-    if not hunk.base or any(kind != "insert" for kind, *_ in theirs):
+    if not hunk.base or max(len(hunk.base), len(hunk.theirs)) > _MOST_LINES:
+        return None
+    if any(kind != "insert" for kind, *_ in changed_blocks(hunk.base, hunk.theirs)):
         return None
     pieces = refine(hunk)
     return None if hunks_of(pieces) else pieces
@@ -62,7 +65,7 @@ def removed(hunk: Hunk, canonical: Canonical) -> Pieces | None:
 
 def rewritten(hunk: Hunk, canonical: Canonical) -> Pieces | None:
     """Downstream put text of its own in the place of a whole block, of which upstream edits less than half: downstream's stands."""
-    if not hunk.ours or len(hunk.base) < _BLOCK or not _mere_edit(hunk):
+    if not hunk.ours or not _BLOCK <= len(hunk.base) <= _MOST_LINES or not _mere_edit(hunk):
         return None
     ours, base, theirs = ([canonical(line).strip() for line in side] for side in (hunk.ours, hunk.base, hunk.theirs))
     if {line for line in ours if line} & set(base) or alike(base, theirs) < _KEPT:

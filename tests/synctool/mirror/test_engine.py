@@ -340,6 +340,19 @@ def test_markers_in_the_text_itself_do_not_confuse(world: World) -> None:
     assert world.read(result.tree, "a.txt") == quoted + numbered(9, l2="ours", l7="theirs")
 
 
+def test_a_file_of_one_line_repeated_takes_no_square_time(world: World) -> None:
+    """Forty thousand equal lines: comparing each with each would take many minutes."""
+    many = "same\n" * 40_000
+    world.start({"a.txt": many})
+    world.downstream({"a.txt": "ours\n" + many + "same\n" * 5000 + "ours\n"})
+    world.upstream({"a.txt": many.replace("same\n" * 40_000, "same\n" * 20_000 + "theirs\n" + "same\n" * 15_000)})
+    result = world.mirror()
+    text = world.read(result.tree, "a.txt")
+    assert text is not None
+    assert text.startswith("ours\n")
+    assert "theirs\n" in text
+
+
 def test_two_runs_and_a_dry_run_give_the_same_tree(world: World) -> None:
     world.start({"lantern/a.txt": numbered(30), "b.txt": numbered(9)})
     world.downstream({"beacon/a.txt": numbered(30, l5="ours"), "b.txt": numbered(9, l4="ours")})

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from synctool.git.repo import Repo
+from synctool.mirror.anchors import aligned_changes
 from synctool.mirror.filetext import merge_text
 from synctool.mirror.pieces import (
     Hunk,
@@ -121,6 +122,17 @@ def test_refining_keeps_each_side_whole(hunk: Hunk) -> None:
     for name in ("ours", "theirs"):
         got = side(refine(hunk), name).splitlines()
         assert all(line.rstrip(b"\n") in got or line in hunk.base for line in getattr(hunk, name))
+
+
+@given(st.lists(LINE, max_size=20), st.lists(LINE, max_size=20))
+def test_aligned_changes_make_one_text_from_the_other(old: list[bytes], new: list[bytes]) -> None:
+    made: list[bytes] = []
+    position = 0
+    for _, i1, i2, j1, j2 in aligned_changes(old, new):
+        assert old[i1:i2] != new[j1:j2]
+        made += old[position:i1] + new[j1:j2]
+        position = i2
+    assert made + old[position:] == new
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(text_of))
