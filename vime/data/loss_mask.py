@@ -54,7 +54,7 @@ def mask_conversation(
     """
     kwargs = dict(template_kwargs or {})
     text = render(messages, tokenizer, tools, kwargs, generate=False)
-    marks = template_marks(tokenizer, tuple(sorted(kwargs.items())))
+    marks = template_marks(tokenizer, kwargs)
     spans = assistant_spans(text, marks)
     turns = [message for message in messages if message["role"] == "assistant"]
     if len(spans) != len(turns):
@@ -86,7 +86,9 @@ def assistant_spans(text: str, marks: Marks) -> list[tuple[int, int]]:
 
 def show_mask(masked: Masked, tokenizer: Any) -> str:
     """The text with trained runs in double brackets, for a person to look at."""
-    parts, run, inside = [], [], 0
+    parts: list[str] = []
+    run: list[int] = []
+    inside = 0
     for token, trained in zip([*masked.token_ids, None], [*masked.mask, -1], strict=True):
         if trained != inside and run:
             text = tokenizer.decode(run)
@@ -98,7 +100,7 @@ def show_mask(masked: Masked, tokenizer: Any) -> str:
     return "".join(parts)
 
 
-def template_marks(tokenizer: Any, template_kwargs: tuple[tuple[str, Any], ...] = ()) -> Marks:
+def template_marks(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> Marks:
     """The marks of the tokenizer's template. Raises DataError when it has no generation prompt to find a turn by."""
     return _marks(_Template(tokenizer, dict(template_kwargs)))
 
@@ -116,30 +118,33 @@ class _Template:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Template) and self.key == other.key
 
+    def render(self, *messages: Mapping[str, Any], generate: bool = False) -> str:
+        return render(messages, self.tokenizer, None, self.kwargs, generate=generate)
+
 
 @lru_cache(maxsize=8)
 def _marks(template: _Template) -> Marks:
-    question = {"role": "user", "content": "?"}
-    closed = render([question], template.tokenizer, None, template.kwargs, generate=False)
-    opened = render([question], template.tokenizer, None, template.kwargs)
-    answered = render(
-        [question, {"role": "assistant", "content": _PROBE}], template.tokenizer, None, template.kwargs, generate=False
-    )
+    question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": _PROBE}
+    closed, opened = template.render(question), template.render(question, generate=True)
     header = opened.removeprefix(closed)
     if not opened.startswith(closed) or not header:
         raise DataError("the chat template has no generation prompt, so the assistant's turns cannot be found")
-    before, _, after = answered.partition(_PROBE)
-    # Templates may open a thinking block in the generation prompt that finished turns do not have: only what both share is the header.
-    turn = before.removeprefix(closed)
-    shared = next(
-        (i for i, (a, b) in enumerate(zip(header, turn, strict=False)) if a != b), min(len(header), len(turn))
-    )
-    header = header[:shared]
+    last = template.render(question, answer)
+    earlier = template.render(question, answer, question)
+    # A thinking block may be opened by the generation prompt, or be written into the last turn only. What all three ways share is the header.
+    for turn in (last, earlier):
+        header = _shared(header, turn.partition(_PROBE)[0].removeprefix(closed))
     if not header.strip():
         raise DataError(
-            "the chat template opens finished turns otherwise than the ones it asks for; turns cannot be found"
+            "the chat template opens finished turns otherwise than the ones it asks for, so turns cannot be found"
         )
-    return Marks(header=header, end=after.rstrip())
+    return Marks(header=header, end=last.partition(_PROBE)[2].rstrip())
+
+
+def _shared(one: str, other: str) -> str:
+    """The common beginning."""
+    length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:length]
 
 
 def _mask(offsets: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
