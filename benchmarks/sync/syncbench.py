@@ -127,22 +127,31 @@ def run_case(name: str, case: dict[str, Any], arguments: argparse.Namespace, scr
 
 
 def cherry_pick(case: dict[str, Any], arguments: argparse.Namespace, folder: Path) -> float:
-    """Seconds that ``git cherry-pick`` needs for the same changes on upstream's own tree, where each applies: the work that git does at the least."""
-    repo = borrow(folder, [arguments.upstream], bare=False)
+    """Seconds that ``git cherry-pick`` needs for the same changes on the same downstream commit, in a work tree, conflicts committed as they stand.
+
+    What it gives is of no use (upstream's words, upstream's paths): it only shows what git's own machinery costs for as many changes.
+    """
+    repo = borrow(folder, [arguments.upstream, arguments.downstream], bare=False)
+    picks = [pick["sha"] for pick in case.get("picks", ())]
     if case["kind"] == "range":
-        base = git(repo, "rev-parse", case["from"])
-        picks = git(repo, "rev-list", "--first-parent", "--reverse", f"{base}..{case['through']}").split()
-    else:
-        picks = [pick["sha"] for pick in case["picks"]]
-        base = git(repo, "rev-parse", f"{picks[0]}^")
-    git(repo, "checkout", "-q", "--detach", base)
+        picks = git(repo, "rev-list", "--first-parent", "--reverse", f"{case['from']}..{case['through']}").split()
+    git(repo, "checkout", "-q", "--detach", case["before"])
+    options = ["--allow-empty", "--keep-redundant-commits", "-X", "theirs", "-m", "1"]
+    mainline = {oid: options if is_merge(repo, oid) else options[:-2] for oid in picks}
     begin = time.perf_counter()
     for oid in picks:
-        main = ["-m", "1"] if len(git(repo, "rev-list", "--parents", "-n1", oid).split()) > 2 else []
-        git(repo, "cherry-pick", "--allow-empty", "--keep-redundant-commits", "-X", "theirs", *main, oid, check=False)
+        git(repo, "cherry-pick", *mainline[oid], oid, check=False)
+        if (repo / ".git/CHERRY_PICK_HEAD").exists():
+            git(repo, "add", "-A")
+            git(repo, "-c", "core.editor=true", "cherry-pick", "--continue", check=False)
     seconds = time.perf_counter() - begin
     shutil.rmtree(folder)
     return round(seconds, 2)
+
+
+def is_merge(repo: Path, oid: str) -> bool:
+    """Whether a commit has several parents."""
+    return len(git(repo, "rev-list", "--parents", "-n1", oid).split()) > 2
 
 
 def proposals(hub: Path, conflicts: list[Conflict], truth: str) -> dict[str, dict[str, int]]:
