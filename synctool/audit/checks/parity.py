@@ -1,0 +1,106 @@
+"""English and Chinese documentation in step, section by section."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from synctool.audit.context import Audit
+from synctool.audit.finding import Hit, Rule, page
+
+RULE = Rule("docs-parity", "the English and the Chinese page are out of step", "readers of one language miss a section")
+RULES = (RULE,)
+
+_LANGUAGES = ("en", "zh")
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    line: int
+    level: int
+    title: str
+    blocks: int
+
+    @property
+    def kind(self) -> tuple[int, str]:
+        """What a translation keeps: the level, and words of the title that no one translates (flags, names in ASCII and backticks)."""
+        return self.level, " ".join(re.findall(r"`[^`]+`|--[\w-]+", self.title))
+
+
+def check(audit: Audit) -> Iterator[Hit]:
+    """Every page below a folder ``en`` against that below ``zh``."""
+    pages: dict[str, dict[str, str]] = {}
+    for path in audit.documents:
+        language = next((lang for lang in _LANGUAGES if f"/{lang}/" in f"/{path}"), None)
+        if language is not None:
+            pages.setdefault(page(path), {})[language] = path
+    if not any(len(found) == 2 for found in pages.values()):
+        return
+    for subject, found in sorted(pages.items()):
+        if len(found) < 2:
+            (language, path), *_ = found.items()
+            other = "zh" if language == "en" else "en"
+            yield Hit(
+                RULE,
+                subject,
+                path,
+                0,
+                f"the page has no counterpart in '{other}'",
+                "translate it, or say in the baseline why not",
+            )
+        else:
+            yield from _compare(audit, subject, found["en"], found["zh"])
+
+
+def _compare(audit: Audit, subject: str, en: str, zh: str) -> Iterator[Hit]:
+    left, right = sections(audit.tree.text(en) or ""), sections(audit.tree.text(zh) or "")
+    by_level = [section.level for section in left], [section.level for section in right]
+    if by_level[0] == by_level[1]:
+        return
+    keys = [s.kind for s in left], [s.kind for s in right]
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        extra_left, extra_right = i2 - i1, j2 - j1
+        if extra_left > extra_right:
+            for section in left[i1 + extra_right : i2]:
+                yield Hit(
+                    RULE,
+                    subject,
+                    en,
+                    section.line,
+                    f"section '{section.title}' has no counterpart in {zh}",
+                    "translate the section",
+                )
+        elif extra_right > extra_left:
+            for section in right[j1 + extra_left : j2]:
+                yield Hit(
+                    RULE,
+                    subject,
+                    zh,
+                    section.line,
+                    f"section '{section.title}' has no counterpart in {en}",
+                    "translate the section",
+                )
+
+
+def sections(text: str) -> list[_Section]:
+    """Headings of a Markdown text, outside of code blocks, with the number of code blocks below each."""
+    found: list[_Section] = []
+    fence = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        mark = re.match(r"\s*(`{3,}|~{3,})", line)
+        if mark:
+            if not fence:
+                fence = mark[1]
+                if found:
+                    found[-1] = _Section(found[-1].line, found[-1].level, found[-1].title, found[-1].blocks + 1)
+            elif mark[1][0] == fence[0] and len(mark[1]) >= len(fence):
+                fence = ""
+            continue
+        head = re.match(r"(#{1,6})\s+(.+?)\s*#*\s*$", line) if not fence else None
+        if head:
+            found.append(_Section(number, len(head[1]), head[2], 0))
+    return found

@@ -1,0 +1,232 @@
+"""Requests to paths that the pinned engine does not serve, and payload keys that its request models do not have."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterator
+
+from synctool.audit.context import Audit
+from synctool.audit.engine.routes import served_routes
+from synctool.audit.files import PythonFile, flat
+from synctool.audit.finding import Hit, Rule, page
+
+ROUTE = Rule("engine-route", "a request to a path that the engine does not serve", "the server answers 404")
+PAYLOAD = Rule(
+    "engine-payload",
+    "a payload key that the request model does not have",
+    "the engine ignores the key, or refuses the request",
+)
+RULES = (ROUTE, PAYLOAD)
+
+_SENDERS = re.compile(r"(?:^|_)(?:post|get|put|delete|request|fetch|urlopen|url|stream|head)(?:_|$)")
+_URL = re.compile(
+    r"(?:https?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\{\}|\$\{?\w+\}?|<[\w -]+>|\{[\w.\[\]]+\})[^/\s\"'`]*|^\{\})(/[A-Za-z_][\w/.-]*)"
+)
+
+
+def check(audit: Audit) -> Iterator[Hit]:
+    """Needs the engine."""
+    if audit.engine is None:
+        return
+    real, everywhere = _served(audit)
+    tests_too = _of_tests(audit)
+    for module in audit.modules():
+        allowed = everywhere | (tests_too if module.path.startswith("tests/") else set())
+        for path, line in _requests(module):
+            yield from _judge(audit, real, allowed, path, module.path, line)
+        yield from _payloads(audit, module)
+        yield from _fakes(audit, module, real, everywhere)
+    for document in (*audit.documents, *audit.scripts):
+        for number, text in enumerate(audit.tree.lines(document), 1):
+            for path in _in_text(text):
+                yield from _judge(audit, real, everywhere, path, document, number)
+
+
+def _served(audit: Audit) -> tuple[set[str], set[str]]:
+    """The engine's paths, and those together with what the tree itself and recorded other services serve."""
+    assert audit.engine is not None
+    real = {path.rstrip("/") or "/" for path in audit.engine.served()}
+    recorded = {path for served in audit.served for path in served.routes}
+    own = {
+        route.path
+        for module in audit.modules()
+        if not module.path.startswith("tests/")
+        for route, _ in served_routes(module)
+    }
+    # A base URL ends in a folder of routes (/v1), and frameworks add their own pages.
+    folders = {path[: path.index("/", 1)] for path in real if "/" in path[1:]}
+    return real, real | recorded | own | folders | {"/docs", "/openapi.json", "/redoc"}
+
+
+def _of_tests(audit: Audit) -> set[str]:
+    return {
+        route.path
+        for module in audit.modules()
+        if module.path.startswith("tests/")
+        for route, _ in served_routes(module)
+    }
+
+
+def _requests(module: PythonFile) -> Iterator[tuple[str, int]]:
+    """Paths of URLs that a module builds, or passes to a function that sends."""
+    inside: set[ast.AST] = set()
+    for node in (*module.nodes(ast.BinOp), *module.nodes(ast.JoinedStr), *module.nodes(ast.Constant)):
+        parent = module.parents.get(node)
+        if node in inside or isinstance(parent, ast.JoinedStr):
+            continue
+        text = flat(node)
+        if text is None or len(text) > 300 or "\n" in text:
+            continue
+        inside.update(ast.walk(node))
+        found = _URL.match(text)
+        if found:
+            yield _clean(found[1]), node.lineno
+        elif re.match(r"/[A-Za-z_][\w/.-]*$", text) and isinstance(parent, ast.Call) and node in parent.args:
+            name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+            if _SENDERS.search(name) and not (name == "get" and len(parent.args) == 2 and parent.args[0] is node):
+                yield _clean(text), node.lineno
+
+
+def _in_text(text: str) -> Iterator[str]:
+    for found in re.finditer(_URL.pattern.replace("|^\\{\\}", ""), text):
+        yield _clean(found[1])
+    for found in re.finditer(r"\b(?:get_model_url|post|requests\.post)\([^()\n]*[\"'](/[a-z_][\w/-]*)[\"']\)", text):
+        yield _clean(found[1])
+
+
+def _clean(path: str) -> str:
+    return path.rstrip("/.,") or "/"
+
+
+def _judge(audit: Audit, real: set[str], allowed: set[str], path: str, where: str, line: int) -> Iterator[Hit]:
+    assert audit.engine is not None
+    if path in allowed or any(_matches(route, path) for route in allowed if "{" in route):
+        return
+    near = nearest_route(path, real)
+    mend = (
+        f"the engine serves {near}" if near else "see which path does this now, or record who serves it in the baseline"
+    )
+    yield Hit(
+        ROUTE, path, where, line, f"{audit.engine.label} does not serve {path}", f"{mend}; the payload may differ, too"
+    )
+
+
+def _matches(route: str, path: str) -> bool:
+    return re.fullmatch(re.sub(r"\\\{[^}]*\\\}", "[^/]+", re.escape(route)), path) is not None
+
+
+def nearest_route(path: str, real: set[str]) -> str | None:
+    """The served path with the same last part, the longest of them; else the likest."""
+    last = path.rpartition("/")[2]
+    same = [route for route in real if route.rpartition("/")[2] == last and "{" not in route]
+    if same:
+        return max(same, key=lambda route: (route.count("/"), route))
+    near = difflib.get_close_matches(path, real, n=1, cutoff=0.6)
+    return near[0] if near else None
+
+
+def _fakes(audit: Audit, module: PythonFile, real: set[str], allowed: set[str]) -> Iterator[Hit]:
+    """Stand-ins for the engine in tests that serve what the engine does not."""
+    if not module.path.startswith("tests/"):
+        return
+    words = [family.to.lower() for family in audit.policy.families]
+    for route, line in served_routes(module):
+        around = next((c.name for c in module.nodes(ast.ClassDef) if c.lineno <= line <= (c.end_lineno or 0)), "")
+        if (
+            any(word in around.lower() for word in words)
+            and route.path not in allowed
+            and nearest_route(route.path, real)
+        ):
+            yield Hit(
+                ROUTE,
+                route.path,
+                module.path,
+                line,
+                f"{around} serves {route.path}, which the engine does not",
+                f"let it serve {nearest_route(route.path, real)}",
+            )
+
+
+# ---------------------------------------------------------------- payloads
+
+
+def _payloads(audit: Audit, module: PythonFile) -> Iterator[Hit]:
+    """Keys of a dict that is sent to a known route, within one function."""
+    assert audit.engine is not None
+    routes = {route.path: route for route in audit.engine.routes if route.models}
+    for function in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+        literal = _dicts(function)
+        urls = _strings(function)
+        for call in ast.walk(function):
+            if not isinstance(call, ast.Call):
+                continue
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            if not _SENDERS.search(name):
+                continue
+            target = next(
+                (p for a in (*call.args, *(k.value for k in call.keywords)) if (p := _target(a, urls)) in routes), None
+            )
+            if target is None:
+                continue
+            fields: set[str] = set()
+            for model in routes[target].models:
+                fields |= audit.engine.fields_of(model) or set()
+            if not fields:
+                continue
+            for argument in (
+                *call.args,
+                *(k.value for k in call.keywords if k.arg in ("json", "data", "payload", "body")),
+            ):
+                for key, line in _keys(argument, literal):
+                    if key not in fields:
+                        near = difflib.get_close_matches(key, fields, n=1, cutoff=0.6)
+                        mend = (
+                            f"the nearest field is {near[0]}" if near else "drop it, or put it where the model has it"
+                        )
+                        yield Hit(PAYLOAD, f"{target} {key}", module.path, line, f"{target} has no field '{key}'", mend)
+
+
+def _target(node: ast.AST, urls: dict[str, str]) -> str | None:
+    text = urls.get(node.id) if isinstance(node, ast.Name) else flat(node)
+    found = _URL.match(text) if text else None
+    return _clean(found[1]) if found else text
+
+
+def _strings(function: ast.AST) -> dict[str, str]:
+    found = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (text := flat(node.value)):
+            found[node.targets[0].id] = text
+    return found
+
+
+def _dicts(function: ast.AST) -> dict[str, list[tuple[str, int]]]:
+    """Variables that hold a dict display, with its keys and those assigned later."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    nodes = sorted((n for n in ast.walk(function) if isinstance(n, ast.Assign)), key=lambda n: n.lineno)
+    for node in nodes:
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Dict):
+            found.setdefault(target.id, []).extend(_display(node.value))
+        elif (
+            isinstance(target, ast.Subscript)
+            and isinstance(target.value, ast.Name)
+            and isinstance(target.slice, ast.Constant)
+        ):
+            if target.value.id in found and isinstance(target.slice.value, str):
+                found[target.value.id].append((target.slice.value, node.lineno))
+    return found
+
+
+def _display(node: ast.Dict) -> Iterator[tuple[str, int]]:
+    for key in node.keys:
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            yield key.value, key.lineno
+
+
+def _keys(node: ast.AST, literal: dict[str, list[tuple[str, int]]]) -> list[tuple[str, int]]:
+    if isinstance(node, ast.Dict):
+        return list(_display(node))
+    return literal.get(node.id, []) if isinstance(node, ast.Name) else []
