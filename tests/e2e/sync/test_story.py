@@ -304,3 +304,17 @@ def test_rewritten_upstream_is_told(fork: Fork) -> None:
     fork.git("merge", "-q", "--ff-only", branch(fork))
     fork.git("update-ref", "refs/vime-sync/upstream/main", fork.git("commit-tree", "-m", "new root", "main^{tree}"))
     assert "rewr" in fork.sync("plan", expect=5).stderr
+
+
+def test_edits_to_ported_paths_are_filed_as_translated_work(fork: Fork, tmp_path: Path) -> None:
+    with (fork.folder / "vime-sync.toml").open("a") as file:
+        file.write('\n[[owner]]\npaths = ["/beacon/runner.py"]\nowner = "port"\nreason = "rewritten here"\n')
+    fork.git("commit", "-q", "-am", "The runner is a port")
+    done = fork.data("mirror")
+    assert done["conflicts"] == []
+    assert {item["label"] for item in fork.data("work")["items"]} == {"#101", "#105", "#113", "#119"}
+    fork.sync("work", "--write", str(tmp_path / "work"))
+    texts = [path.read_text() for path in sorted((tmp_path / "work").iterdir())]
+    assert len(texts) == 4
+    assert any("+        self.limit = 64" in text for text in texts)
+    assert not any("kerosene" in text.lower() for text in texts), "the diffs speak downstream's words"
