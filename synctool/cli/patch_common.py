@@ -111,3 +111,21 @@ def step_line(step: Step) -> str:
     if waived:
         notes.append(f"{waived} context lines waived")
     return f"  {step.after[:12]}  {step.patch.name}" + (f"  ({'; '.join(notes)})" if notes else "")
+
+
+def site_option(function: Callable[..., Report]) -> Callable[..., Report]:
+    """Add ``--site-packages [PATH]`` and ``--python``: which environment's package is meant."""
+
+    @click.option(
+        "--site-packages",
+        is_flag=False,
+        flag_value="",
+        help="The environment's site-packages folder.  [default: that of --python]",
+        metavar="[PATH]",
+    )
+    @click.option("--python", help="An interpreter whose environment is meant.  [default: this one]")
+    @functools.wraps(function)
+    def wrapper(context: Context, **options: Any) -> Report:
+        return function(context, **options)
+
+    return wrapper

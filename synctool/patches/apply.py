@@ -70,7 +70,8 @@ class _Image:
         """All places where ``old`` matches, in order."""
         if not old:
             return list(range(len(self.lines) + 1))
-        found, at = [], -1
+        found: list[int] = []
+        at = -1
         while True:
             try:
                 at = self.lines.index(old[0], at + 1)

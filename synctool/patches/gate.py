@@ -174,7 +174,7 @@ def _compile_all(tree: Tree, oids: list[str], target: Interpreter) -> dict[str, 
     stored = [oid for oid in oids if oid not in in_memory]
     with importlib.resources.as_file(importlib.resources.files("synctool.patches") / "gate_worker.py") as worker:
         command = [target.program, "-I", "-S", "-B", str(worker)]
-        jobs = [_GitFed(command, store.git_dir, part) for part in _shares(store.git_dir, stored) if part]
+        jobs: list[_Job] = [_GitFed(command, store.git_dir, part) for part in _shares(store.git_dir, stored) if part]
         if in_memory:
             jobs.append(_MemoryFed(command, in_memory))
         bad: dict[str, tuple[int, str]] = {}
@@ -213,7 +213,7 @@ class _Job:
     """One worker process. Its errors go to a file, since nobody reads a pipe meanwhile."""
 
     def __init__(self, command: list[str], stdin: int) -> None:
-        self.errors = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.worker = subprocess.Popen(
             command, stdin=stdin, stdout=subprocess.PIPE, stderr=self.errors, env=environment

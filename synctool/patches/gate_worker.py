@@ -10,7 +10,7 @@ import sys
 import warnings
 
 
-def main():
+def main() -> None:
     gc.disable()  # syntax trees are freed by reference counts
     warnings.simplefilter("ignore")
     sys.setrecursionlimit(5000)
