@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 from vime.cluster.placement import Bundle
 from vime.cluster.watch import wait
-from vime.errors import VimeError
 
 #: A device is shared by a trainer rank and an engine when colocated; Ray only counts, it does not enforce.
 SHARED_FRACTION = 0.4
@@ -51,16 +51,17 @@ class TrainerActor:
         self.trainer = Trainer(self.args, rank=self.rank, world_size=self.world_size, device=device)
         return self.trainer.init(), self.trainer.restored
 
-    def train(self, rollout_id: int, samples: list[Any]) -> dict[str, float]:
-        """Metrics of one rollout's steps. Before the first step trainer and engine must agree (``--parity-threshold``)."""
-        return self.trainer.train(rollout_id, samples)
+    def train(self, rollout_id: int, samples: list[Any]) -> tuple[dict[str, float], dict[int, int]]:
+        """Metrics of one rollout's steps, and what this rank trained: sample index -> group index.
 
-    def parity(self, samples: list[Any]) -> Any:
-        return self.trainer.parity(samples)
-
-    def layers(self, samples: list[Any]) -> str:
-        """Where the forward pass begins to differ from Hugging Face's, as a sentence."""
-        return str(self.trainer.first_divergent_layer(samples))
+        Before the first step trainer and engine must agree (``--parity-threshold``), or nothing is trained.
+        """
+        place = self.trainer.place
+        batch = self.trainer.split(self.trainer.train_data(samples))[place.data_rank]
+        used = [i for step in batch.steps for micro in step.micro_batches for i in micro]
+        indices, groups = batch.data["sample_indices"], batch.data["group_index"]
+        metrics = self.trainer.train(rollout_id, batch)
+        return metrics, {indices[i]: groups[i] for i in used} if place.tensor_rank == 0 else {}
 
     def save(self, rollout_id: int, blob: Any) -> str:
         return str(self.trainer.save(rollout_id, blob))
@@ -100,24 +101,19 @@ class TrainerGroup:
         address = self._first("open_rendezvous") if len(self.actors) > 1 else None
         return self._all("init", address)[0]
 
-    def train(self, rollout_id: int, samples: Any) -> dict[str, float]:
-        """Raises VimeError, with the first layer that differs, when trainer and engine disagree."""
-        try:
-            return self._all("train", rollout_id, samples)[0]
-        except VimeError as error:
-            if "refusing to train" in error.title:
-                few = _first_samples(samples)
-                raise VimeError(error.title, where=error.where, hint=self._all("layers", few)[0]) from None
-            raise
+    def train(self, rollout_id: int, samples: Any) -> tuple[dict[str, float], dict[int, int]]:
+        """Metrics, and sample index -> group index of all that was trained. Raises VimeError, with the first layer that differs,
+        when trainer and engine disagree."""
+        start = time.perf_counter()
+        ranks = self._all("train", rollout_id, samples)
+        trained = {sample: group for _, part in ranks for sample, group in part.items()}
+        return ranks[0][0] | {"perf/actor_train_wall_time": time.perf_counter() - start}, trained
 
     def save(self, rollout_id: int, blob: Any) -> str:
         return self._all("save", rollout_id, blob)[0]
 
     def save_hf(self, directory: str) -> None:
         self._all("save_hf", directory)
-
-    def parity(self, samples: Any) -> Any:
-        return self._all("parity", samples)[0]
 
     def offer(self, version: str, receivers: int, flush_cache: bool) -> Any:
         return self._all("offer", version, receivers, flush_cache)[0]
@@ -157,9 +153,3 @@ def start_trainers(
     ]
     return TrainerGroup(args, actors)
 
-
-def _first_samples(samples: Any, count: int = 8) -> Any:
-    import ray
-
-    found = ray.get(samples) if isinstance(samples, ray.ObjectRef) else samples
-    return found[:count]

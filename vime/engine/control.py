@@ -70,13 +70,9 @@ class EngineControl:
         Any failure raises and leaves the engine paused: it holds the old weights, the new ones or neither, and must be replaced.
         """
         self.pause(pause_mode, offer.flush_cache)
-        if offer.kind == "disk":
-            self._call("POST", "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": offer.directory}})
-            self._call("POST", "/update_weight_version", {"new_version": offer.version})
-        else:
-            self._call("POST", "/start_weight_update")
-            self._call("POST", "/update_weights", {"update_info": {"offer": offer.to_dict()}})
-            self._call("POST", "/finish_weight_update", {"weight_version": offer.version})
+        self._call("POST", "/start_weight_update")
+        self._call("POST", "/update_weights", {"update_info": {"offer": offer.to_dict()}})
+        self._call("POST", "/finish_weight_update", {"weight_version": offer.version})
         if offer.flush_cache:
             self.reset_prefix_cache()
         if (found := self.weight_version()) != offer.version:

@@ -16,11 +16,12 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from vime.engine.command import BACKEND
-from vime.transport import gloo, shm
-from vime.transport.bucket import BucketMeta, Offer, unpack
+from vime.transport import disk, gloo, shm
+from vime.transport.bucket import Offer, unpack
 
 
 @dataclass
@@ -60,8 +61,7 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: ReceiverUpdate) -> None:
-        for meta, data in self._buckets(Offer.from_dict(update_info.offer)):
-            self._staged.extend(unpack(data, meta))
+        self._staged.extend(self._verified(Offer.from_dict(update_info.offer)))
 
     def finish_weight_update(self) -> None:
         # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
@@ -69,16 +69,30 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         staged, self._staged = self._staged, []
         self.model.load_weights(iter(staged))
         finalize_layerwise_reload(self.model, self.model_config)
+        _repack_embeddings(self.model)
 
     def shutdown(self) -> None:
         self._staged = []
 
-    def _buckets(self, offer: Offer) -> Iterator[tuple[BucketMeta, torch.Tensor]]:
+    def _verified(self, offer: Offer) -> Iterator[tuple[str, torch.Tensor]]:
+        """(name, tensor) of everything in `offer`; raises at the first checksum that is wrong."""
         if offer.kind == "gloo":
-            yield from gloo.receive(offer, self._init.first_worker + self.parallel_config.rank, self._init.timeout)
+            worker = self._init.first_worker + self.parallel_config.rank
+            for meta, data in gloo.receive(offer, worker, self._init.timeout):
+                yield from unpack(data, meta)
         else:
             for meta in offer.buckets:
-                yield meta, shm.read(meta)
+                yield from disk.read(meta) if offer.kind == "disk" else unpack(shm.read(meta), meta)
+
+
+def _repack_embeddings(model: torch.nn.Module) -> None:
+    """Renew the packed copy of embeddings that also serve as output weights, which a reload leaves as it was.
+
+    Seen in vLLM 0.32.0 on a CPU, through its own `reload_weights` too: the new embedding is looked up, the old one makes the logits.
+    """
+    for layer in model.modules():
+        if isinstance(layer, VocabParallelEmbedding) and hasattr(layer, "cpu_linear"):
+            layer.quant_method.process_weights_after_loading(layer)
 
 
 class WorkerExtension:

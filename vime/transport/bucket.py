@@ -49,7 +49,6 @@ class Offer:
     address: tuple[str, int] | None = None
     receivers: int = 0
     flush_cache: bool = True
-    directory: str = ""
 
     @property
     def nbytes(self) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Protocol
 
 from vime.errors import UsageError
-from vime.transport import shm
+from vime.transport import disk, shm
 from vime.transport.bucket import Bucket, Offer, pack
 
 
@@ -77,26 +76,26 @@ class GlooSender:
 
 
 class DiskSender:
-    """Hugging Face folders, `weight_v000001` and so on, in a directory that trainer and engines see."""
+    """Files that any host may read."""
 
     def __init__(self, args: Namespace, run_id: str) -> None:
         self.args = args
-        self._folder = Path(args.update_weight_disk_dir)
+        self._root = Path(args.update_weight_disk_dir)
+        self._version = ""
 
     def offer(self, trainer: Any, rank: int, version: str, receivers: int, flush_cache: bool) -> Offer | None:
-        target = self._folder / f"weight_v{int(version):06d}"
+        self._version, folder = version, disk.version_folder(self._root, version)
         if rank == 0:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        trainer.save_hf(target)
-        return Offer(version, "disk", (), flush_cache=flush_cache, directory=str(target)) if rank == 0 else None
+            self._root.mkdir(parents=True, exist_ok=True)
+        trainer.save_hf(folder)
+        return Offer(version, "disk", disk.describe(folder), flush_cache=flush_cache) if rank == 0 else None
 
     def send(self) -> None:
         return None
 
     def done(self) -> None:
         if not self.args.update_weight_disk_keep_files:
-            for old in sorted(self._folder.glob("weight_v*"))[:-1]:
-                shutil.rmtree(old, ignore_errors=True)
+            disk.remove_older(self._root, self._version)
 
 
 SENDERS: dict[str, type] = {"shm": ShmSender, "gloo": GlooSender, "disk": DiskSender}

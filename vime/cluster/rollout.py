@@ -1,0 +1,135 @@
+"""The rollout manager: one Ray actor that holds the data source, the engine client and the rollout functions."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from vime.cluster.watch import Deaths, wait
+
+#: Seconds that a step's generation may take at most, whatever its requests do: each has its own deadline (--rollout-request-timeout).
+_MARGIN = 60.0
+_EXAMPLES = 3
+
+
+class RolloutManager:
+    """Lives as long as the run. Rollout functions block, so calls come one at a time."""
+
+    def __init__(self, args: Namespace) -> None:
+        from vime import environment
+
+        environment.raise_file_limit()
+        from vime.data.tokenizer import load_tokenizer
+        from vime.engine.client import HttpEngineClient
+        from vime.engine.router import local_router
+        from vime.hooks import check_hooks, load_hook
+        from vime.rollout.context import RolloutContext, install
+
+        self.args = args
+        check_hooks(args)
+        self.router = local_router(args.router_policy)
+        self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
+        install(self.context)
+        self.source = load_hook("data_source_path", args.data_source_path)(args)
+        self._rollout = load_hook("rollout_function_path", args.rollout_function_path)
+        self._evaluate = load_hook("eval_function_path", args.eval_function_path)
+
+    def steps(self) -> int:
+        """Rollout steps of the run: ``--num-rollout``, or what ``--num-epoch`` passes over the prompts make."""
+        if self.args.num_rollout is not None:
+            return int(self.args.num_rollout)
+        return int(self.args.num_epoch * len(self.source)) // int(self.args.rollout_batch_size)
+
+    def set_engines(self, urls: Sequence[str], version: int) -> None:
+        """These servers, holding weights `version`, answer from now on."""
+        self.router.set_engines(urls)
+        self.context.serving_version = version
+
+    def generate(self, rollout_id: int) -> tuple[list[Any], dict[str, float]]:
+        """The samples of one step, flat, and metrics."""
+        from vime.rollout.types import flatten, train_output
+
+        start = time.perf_counter()
+        output = train_output(
+            self._rollout(self.args, rollout_id, self.source, evaluation=False), self.args.rollout_function_path
+        )
+        elapsed = time.perf_counter() - start
+        samples = flatten(output.samples)
+        tokens = sum(sample.response_length for sample in samples)
+        return samples, {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / elapsed} | output.metrics
+
+    def evaluate(self, rollout_id: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        """Metrics of all evaluation data sets, and the first answers of the first."""
+        from vime.rollout.types import eval_output
+
+        result = eval_output(
+            self._evaluate(self.args, rollout_id, self.source, evaluation=True), self.args.eval_function_path
+        )
+        means = {
+            f"eval/{name}": sum(entry["rewards"]) / len(entry["rewards"])
+            for name, entry in result.data.items()
+            if entry["rewards"]
+        }
+        first = next(iter(result.data.values()), {"samples": []})
+        answers = [
+            {"prompt": s.prompt, "response": s.response, "label": s.label, "reward": s.reward}
+            for s in first["samples"][:_EXAMPLES]
+        ]
+        return result.metrics | means, answers
+
+    def save(self, rollout_id: int) -> None:
+        self.source.save(rollout_id)
+
+    def load(self, rollout_id: int) -> None:
+        self.source.load(rollout_id)
+
+    def ledger(self) -> str | None:
+        """The data source's own account, where it keeps one."""
+        return self.source.ledger().line() if hasattr(self.source, "ledger") else None
+
+
+class Rollouts:
+    """The manager as the driver sees it. Waiting for it also watches the engines."""
+
+    def __init__(self, args: Namespace, deaths: Deaths | None) -> None:
+        import ray
+
+        from vime.environment import thread_environment
+
+        self.args, self.deaths = args, deaths
+        options = {"num_cpus": 0, "runtime_env": {"env_vars": thread_environment(1)}}
+        self.actor = ray.remote(RolloutManager).options(**options).remote(args)
+        attempts = 1 + args.rollout_request_retries
+        self._deadline = args.rollout_request_timeout * attempts + args.rm_timeout + _MARGIN
+
+    def generate(self, rollout_id: int) -> tuple[Any, dict[str, float]]:
+        """A reference to the samples, which go straight to the trainers, and metrics."""
+        samples, metrics = self.actor.generate.options(num_returns=2).remote(rollout_id)
+        return samples, self._wait(metrics, "rollout")
+
+    def evaluate(self, rollout_id: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        found: tuple[dict[str, float], list[dict[str, Any]]] = self._wait(
+            self.actor.evaluate.remote(rollout_id), "evaluation"
+        )
+        return found
+
+    def set_engines(self, urls: Sequence[str], version: int) -> None:
+        self._wait(self.actor.set_engines.remote(list(urls), version), "rollout manager")
+
+    def steps(self) -> int:
+        return int(self._wait(self.actor.steps.remote(), "rollout manager"))
+
+    def save(self, rollout_id: int) -> None:
+        self._wait(self.actor.save.remote(rollout_id), "data source")
+
+    def load(self, rollout_id: int) -> None:
+        self._wait(self.actor.load.remote(rollout_id), "data source")
+
+    def ledger(self) -> str | None:
+        found: str | None = self._wait(self.actor.ledger.remote(), "data source")
+        return found
+
+    def _wait(self, ref: Any, owner: str) -> Any:
+        return wait([ref], owner=owner, deadline=self._deadline, deaths=self.deaths)[0]

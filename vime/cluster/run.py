@@ -1,0 +1,130 @@
+"""A run put together: session, placement, trainers, engines, rollouts, and everything that records them. `train.py` drives it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vime import environment
+from vime.arguments.plan import resolve_plan
+from vime.cluster.engine import EngineGroup, start_engines
+from vime.cluster.rollout import Rollouts
+from vime.cluster.session import Session
+from vime.cluster.trainer import TrainerGroup, start_trainers
+from vime.cluster.weights import WeightUpdater
+from vime.observe import trace
+from vime.observe.console import Console
+from vime.observe.ledger import Ledger
+from vime.observe.metrics import MetricsFile, read_metrics
+from vime.observe.plot import plot_run
+from vime.observe.summary import summary
+from vime.observe.trackers import Tracker, open_trackers
+
+
+@dataclass
+class Run:
+    """What the loop works with. `total`: steps asked for. `start`: the step that this process begins with."""
+
+    args: Namespace
+    session: Session
+    trainers: TrainerGroup
+    engines: EngineGroup
+    rollouts: Rollouts
+    weights: WeightUpdater
+    console: Console
+    metrics: MetricsFile
+    ledger: Ledger
+    trackers: list[Tracker]
+    start: int
+    total: int
+    begun: float = field(default_factory=time.time)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def push_weights(self) -> dict[str, float]:
+        """Trainer's weights into every engine; requests go to those engines from then on."""
+        update = self.weights.push()
+        self.rollouts.set_engines(self.engines.urls, update.version)
+        return {
+            "perf/update_weights_time": update.seconds,
+            "weights/version": update.version,
+            "weights/flushed": float(update.flushed),
+            "weights/replaced_engines": float(len(update.replaced)),
+        }
+
+    def evaluate(self, step: int) -> None:
+        """Evaluate after `step` training steps and record it."""
+        found, self.answers = self.rollouts.evaluate(step)
+        self._record("eval", step, found)
+        shown = {name: value for name, value in found.items() if name.startswith("eval/") and name.count("/") == 1}
+        self.console.say(f"eval after {step} steps  " + "  ".join(f"{n.removeprefix('eval/')} {v:.3f}" for n, v in shown.items()))
+
+    def record_step(self, rollout_id: int, metrics: Mapping[str, Any], trained: Mapping[int, int]) -> None:
+        """One finished step: metrics everywhere they go, and what was trained in the ledger."""
+        self.ledger.trained(rollout_id, str(self.weights.version - 1), trained)
+        self._record("step", rollout_id, metrics)
+        self.console.step(rollout_id, metrics)
+
+    def trace(self, rollout_id: int, samples: Any, spans: list[tuple[str, float, float]]) -> None:
+        """The life of the step's first sample."""
+        import ray
+
+        trace.append(self.session.directory, trace.life(ray.get(samples)[0], rollout_id, spans))
+
+    def finish(self) -> None:
+        """Plot, closing text. What it says is read back from the files, as anyone can."""
+        directory = self.session.directory
+        steps, evals = read_metrics(directory, "step"), read_metrics(directory, "eval")
+        if steps:
+            text = summary(steps, evals, self.answers, self.ledger.account())
+            self.console.say(f"\n{text}\ncurve    {plot_run(directory)}")
+        took = time.time() - self.begun
+        self.console.say(f"asked for {self.total} steps, did {self.total} ({self.total - self.start} in this run), in {took:.0f} s")
+
+    def _record(self, kind: str, step: int, metrics: Mapping[str, Any]) -> None:
+        self.metrics.log(kind, step, metrics)
+        numbers = {name: float(v) for name, v in metrics.items() if isinstance(v, int | float)}
+        for tracker in self.trackers:
+            tracker.log(step, numbers)
+
+
+@contextlib.contextmanager
+def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
+    """Start all processes, engines beside the trainer, and end them however the body ends."""
+    plan = resolve_plan(args).processes
+    begun = time.time()
+    print(f"run {args.run_id} in {args.run_dir}: {prepared}", flush=True)
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(Session(args))
+        trackers = open_trackers(args, session.directory)
+        session.start_ray(plan.devices)
+        placement = session.place(plan.trainer_ranks, plan.engines, plan.devices_per_engine, plan.devices)
+        engines = start_engines(args, placement.engines, session.options, session.directory, placement.shared)
+        stack.callback(engines.stop)
+        trainers = start_trainers(args, placement.trainers, session.options, session.run_id, placement.shared)
+        rollouts = Rollouts(args, engines.deaths)
+        start, _ = trainers.init()
+        rollouts.load(start - 1)
+        total = rollouts.steps()
+        infos = engines.ready()
+        console = stack.enter_context(Console(total))
+        console.say(
+            f"{len(placement.trainers)} trainer ranks and {len(infos)} engines are up after {time.time() - begun:.0f} s "
+            f"(engines {', '.join(f'{info.seconds:.0f} s' for info in infos)})"
+            + (f"; resuming at step {start + 1} of {total} from {args.load}" if start else "")
+        )
+        metrics, ledger = MetricsFile(session.directory), Ledger(session.directory, start)
+        for file in (metrics, ledger, *trackers):
+            stack.callback(file.close)
+        weights = WeightUpdater(args, trainers, engines, start)
+        yield Run(
+            args, session, trainers, engines, rollouts, weights, console, metrics, ledger, trackers, start, total, begun
+        )
+
+
+def due(rollout_id: int, interval: int | None, total: int) -> bool:
+    """Whether something periodic happens after this step: every `interval` steps, and after the last."""
+    return interval is not None and ((rollout_id + 1) % interval == 0 or rollout_id + 1 == total)
