@@ -43,7 +43,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "abort": ("synctool.cli.abort", "End the sync and restore everything to the byte."),
     "undo": ("synctool.cli.undo", "Take back the last step of the sync."),
     "redo": ("synctool.cli.redo", "Do a step again that was undone."),
-    "work": ("synctool.cli.work", "List upstream edits to ported paths, as translated diffs."),
+    "work": ("synctool.cli.work", "List upstream edits that were filed, not merged, as translated diffs."),
     "verify": ("synctool.cli.verify", "Rebuild downstream from scratch and explain every difference."),
     "patch": ("synctool.cli.patch", "The patch stack: apply, verify, rebase, refresh and more."),
     "rage": ("synctool.cli.rage", "Bundle versions, state and logs for a bug report, without secrets."),

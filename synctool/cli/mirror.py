@@ -261,7 +261,7 @@ def report(repo: Repo, session: Session, plan: Plan, dry_run: bool) -> Report:
             console.print(table)
         if session.work:
             console.print(
-                f"{len(session.work)} upstream edits to ported paths are filed as work (see --json)", markup=False
+                f"{len(session.work)} upstream edits were not merged and are filed: 'vime-sync work'", markup=False
             )
         console.print(f"tree {tree}", markup=False)
 

@@ -1,4 +1,4 @@
-"""``vime-sync work``: upstream edits to paths that downstream rewrote, as translated diffs for a person to carry over."""
+"""``vime-sync work``: upstream edits that were not merged (to ported paths, or dropped where downstream rewrote the place), as translated diffs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from synctool.cli.report import Report
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Edits of one change that are listed for people.
+_MOST = 5
+
 
 @click.command(name="work")
 @click.option(
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="With --write: say what would be written.")
 @verb
 def command(context: Context, folder: Path | None, dry_run: bool) -> Report:
-    """List the work that the last mirror run filed: upstream edits to ported paths, translated, one entry a file.
+    """List the work that the last mirror run filed: upstream edits that were not merged, translated, one entry a file, each with the reason.
 
     Once a change is ported, say so with a [[port]] entry (commit, downstream, paths) in the sync's manifest: it is not filed again.
     """
@@ -50,11 +53,14 @@ def command(context: Context, folder: Path | None, dry_run: bool) -> Report:
 
     def render(console: Console) -> None:
         for label, count in counts.items():
-            paths = [item["path"] for item in session.work if item["label"] == label]
-            more = f" and {count - 3} more" if count > 3 else ""
-            console.print(f"{label}: {', '.join(paths[:3])}{more}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{label}: {count} edit(s)", markup=False, highlight=False)
+            items = [item for item in session.work if item["label"] == label]
+            for item in items[:_MOST]:
+                console.print(f"  {item['path']}: {item['reason']}", markup=False, highlight=False, soft_wrap=True)
+            if count > _MOST:
+                console.print(f"  and {count - _MOST} more (--json lists all)", markup=False, highlight=False)
 
     written = [str(folder / name) for name in patches] if folder else []
-    summary = [f"{len(rows)} edits of {len(counts)} changes to port"]
+    summary = [f"{len(rows)} edits of {len(counts)} changes filed"]
     summary += [f"{'would write' if dry_run else 'wrote'} {len(written)} patches to {folder}"] if folder else []
     return Report("work", {"items": rows, "written": [] if dry_run else written}, summary, render)
