@@ -53,11 +53,6 @@ def group_normalized_rewards(
     return result
 
 
-def broadcast_to_tokens(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """One value a sample [samples] -> one a response token [sum of lengths]."""
-    return values.repeat_interleave(lengths)
-
-
 def whiten(values: torch.Tensor, masks: torch.Tensor, sums: torch.Tensor | None = None) -> torch.Tensor:
     """Zero mean and unit variance over kept tokens (unbiased variance), as used by REINFORCE++ and PPO.
 

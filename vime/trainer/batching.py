@@ -15,9 +15,11 @@ import torch
 
 from vime.errors import VimeError
 from vime.sample import Sample, Status
-from vime.trainer import schedule
+from vime.trainer import schedule, support
 from vime.trainer.advantages import group_normalized_rewards
 from vime.trainer.attention import PackedSequences, Rotary, pack
+from vime.trainer.estimators import GROUP_MEAN, GROUP_RELATIVE
+from vime.trainer.log_probs import Picks
 from vime.trainer.reduce import rollout_mask_sums, token_weights
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,12 @@ def samples_to_train_data(args: Any, samples: Sequence[Sample], scoring_only: bo
         if all(v is not None for v in values):
             data[column] = values
     _check_lengths(data)
+    supports = [
+        support.of_sample(args, s, mask, f"sample {i}")
+        for s, mask, i in zip(samples, data["loss_masks"], indices, strict=True)
+    ]
+    if supports[0] is not None:
+        data["supports"] = supports
     data["rollout_mask_sums"] = rollout_mask_sums(data["loss_masks"], data["rollout_ids"])
     if args.loss_type != "sft_loss" and not scoring_only:
         data["raw_reward"] = [s.get_reward_value(args) for s in samples]
@@ -84,16 +92,14 @@ def _source(sample: Sample) -> str:
 
 
 def _normalized(args: Any, data: TrainData) -> list[float]:
-    if args.advantage_estimator not in ("grpo", "gspo", "cispo") or getattr(
-        args, "disable_rewards_normalization", False
-    ):
+    if args.advantage_estimator not in (*GROUP_RELATIVE, GROUP_MEAN) or args.disable_rewards_normalization:
         return list(data["raw_reward"])
     try:
         return group_normalized_rewards(
             data["raw_reward"],
             data["group_index"],
             data["rollout_ids"],
-            divide_by_std=not args.disable_grpo_std_normalization,
+            divide_by_std=not args.disable_grpo_std_normalization and args.advantage_estimator != GROUP_MEAN,
             group_size=args.n_samples_per_prompt,
         )
     except ValueError as error:
@@ -165,7 +171,11 @@ def split_over_ranks(args: Any, data: TrainData, ranks: int, hidden: int) -> lis
 @dataclass(frozen=True)
 class MicroBatch:
     """Samples packed into one row. `rows`/`targets` [response tokens] find each response token's logits and its id;
-    `masks` and `weights` fp32 [response tokens]; `samples` are positions in the rank's columns."""
+    `masks` and `weights` fp32 [response tokens]; `samples` are positions in the rank's columns, `lengths` and `totals` their
+    response and whole lengths. `denominator` is what the weights of one whole step were divided by.
+
+    `picks` are the recorded supports, over response tokens, and `sampler` fp32 [picks] the sampler's log-probabilities.
+    """
 
     samples: list[int]
     tokens: torch.Tensor
@@ -173,9 +183,13 @@ class MicroBatch:
     rows: torch.Tensor
     targets: torch.Tensor
     lengths: list[int]
+    totals: list[int]
     masks: torch.Tensor
     weights: torch.Tensor
     columns: dict[str, torch.Tensor]
+    denominator: int = 1
+    picks: Picks | None = None
+    sampler: torch.Tensor | None = None
 
     def put(self, column: list[torch.Tensor], values: torch.Tensor) -> None:
         """Write flat response-token `values` into a per-sample column."""
@@ -218,6 +232,10 @@ def pack_micro_batch(
     if step is not None:
         sums = [data["rollout_mask_sums"][i] for i in samples]
         weights = token_weights(masks, lengths, sums, step.rollouts, step.tokens, per_token)
+    picks, sampler = None, None
+    if "supports" in data:
+        responses = [data["tokens"][i][len(data["tokens"][i]) - data["response_lengths"][i] :] for i in samples]
+        picks, sampler = support.lay_out([data["supports"][i] for i in samples], responses)
     return MicroBatch(
         samples=samples,
         tokens=tokens.to(device),
@@ -225,18 +243,14 @@ def pack_micro_batch(
         rows=(targets - 1).to(device),
         targets=tokens[targets].to(device),
         lengths=lengths,
+        totals=totals.tolist(),
         masks=masks.to(device),
         weights=weights.to(device),
         columns={name: flatten(data[name], samples).to(device) for name in columns},
+        denominator=1 if step is None else max(step.tokens if per_token else step.rollouts, 1),
+        picks=None if picks is None else Picks(picks.rows.to(device), picks.ids.to(device)),
+        sampler=None if sampler is None else sampler.to(device),
     )
-
-
-def empty_micro_batch(device: torch.device, columns: Sequence[str]) -> MicroBatch:
-    """A micro-batch without samples, for a rank that has none in a step: every share of it is zero."""
-    nothing = torch.zeros(0, device=device)
-    ids = torch.zeros(0, dtype=torch.int64, device=device)
-    packed = PackedSequences(ids, 0, ids, nothing, nothing)
-    return MicroBatch([], ids, packed, ids, ids, [], nothing, nothing, dict.fromkeys(columns, nothing))
 
 
 def flatten(column: Sequence[Any], samples: Sequence[int]) -> torch.Tensor:

@@ -7,10 +7,39 @@ All in fp32, whatever the logits are in, after division by the rollout temperatu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
+
+
+@dataclass(frozen=True)
+class Picks:
+    """Further tokens whose log-probabilities are wanted: `ids` int64 [picks] over the whole vocabulary, at the scored
+    positions `rows` int64 [picks], ascending."""
+
+    rows: torch.Tensor
+    ids: torch.Tensor
+
+    def chunks(self, size: int, total: int) -> list[Picks]:
+        """The picks of each run of `size` of `total` positions, rows counted from its first."""
+        starts = torch.arange(0, total, size, device=self.rows.device)
+        ends = torch.searchsorted(self.rows, starts + size).tolist()
+        return [
+            Picks(self.rows[a:b] - start, self.ids[a:b])
+            for a, b, start in zip([0, *ends], ends, starts.tolist(), strict=False)
+        ]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of each scored position, fp32: `log_probs` [n] of its target and `entropy` [n]; of each pick, `picks` [picks]."""
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor
+    picks: torch.Tensor | None = None
 
 
 class _VocabLogProb(torch.autograd.Function):
@@ -18,13 +47,14 @@ class _VocabLogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: torch.autograd.function.FunctionCtx,
+        ctx: Any,
         logits: torch.Tensor,
         targets: torch.Tensor,
         temperature: float,
         first: int,
         group: dist.ProcessGroup | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        picks: Picks | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         scaled = logits.float()
         scaled = scaled.clone() if scaled.data_ptr() == logits.data_ptr() else scaled
         if temperature != 1.0:
@@ -34,45 +64,65 @@ class _VocabLogProb(torch.autograd.Function):
         peak = scaled.amax(-1) if width else scaled.new_full(scaled.shape[:1], float("-inf"))
         _reduce(peak, dist.ReduceOp.MAX, group)
         scaled.sub_(peak[:, None])
-        local = targets - first
-        owned = (local >= 0) & (local < width)
-        local = local.clamp(0, max(width - 1, 0))
-        at_target = torch.zeros_like(peak)
-        if width:
-            at_target = scaled.gather(-1, local[:, None])[:, 0] * owned
+        every = torch.arange(len(targets), device=targets.device)
+        at_target, target_place = _look_up(scaled, every, targets - first)
+        at_picks, pick_place = peak.new_zeros(0), None
+        if picks is not None:
+            at_picks, pick_place = _look_up(scaled, picks.rows, picks.ids - first)
         probabilities = scaled.exp()
         total = probabilities.sum(-1)
         weighted = (probabilities * scaled).sum(-1)
-        sums = torch.stack((at_target, total, weighted))
+        sums = torch.cat((at_target, total, weighted, at_picks))
         _reduce(sums, dist.ReduceOp.SUM, group)
-        at_target, total, weighted = sums
+        at_target, total, weighted, at_picks = sums.split([len(peak)] * 3 + [len(at_picks)])
         log_total = total.log()
         probabilities.div_(total[:, None])
         entropy = log_total - weighted / total
-        ctx.save_for_backward(probabilities, local, owned, entropy)
-        ctx.temperature, ctx.dtype = temperature, logits.dtype  # type: ignore[attr-defined]
+        if picks is not None:
+            at_picks = at_picks - log_total[picks.rows]
+        ctx.save_for_backward(probabilities, entropy, *target_place, *(pick_place or ()))
+        ctx.pick_rows = None if picks is None else picks.rows
+        ctx.temperature, ctx.dtype = temperature, logits.dtype
         ctx.set_materialize_grads(False)
-        return at_target - log_total, entropy
+        return at_target - log_total, entropy, at_picks
 
     @staticmethod
     def backward(  # type: ignore[override]
-        ctx: torch.autograd.function.FunctionCtx, grad_log_prob: torch.Tensor | None, grad_entropy: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, None, None, None, None]:
-        probabilities, local, owned, entropy = ctx.saved_tensors  # type: ignore[attr-defined]
-        if grad_log_prob is None and grad_entropy is None:
-            return None, None, None, None, None
-        grad: torch.Tensor | None = None
-        if grad_log_prob is not None:
-            grad = probabilities * -grad_log_prob[:, None]
-            if grad.shape[-1]:
-                grad.scatter_add_(-1, local[:, None], (grad_log_prob * owned)[:, None])
+        ctx: Any,
+        grad_log_prob: torch.Tensor | None,
+        grad_entropy: torch.Tensor | None,
+        grad_picks: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, None, None, None, None, None]:
+        probabilities, entropy, column, owned, *pick_place = ctx.saved_tensors
+        if grad_log_prob is None and grad_entropy is None and grad_picks is None:
+            return None, None, None, None, None, None
+        # Each log-probability takes its gradient times p_v from every column and adds it at its own.
+        by_row = torch.zeros_like(entropy) if grad_log_prob is None else grad_log_prob
+        if grad_picks is not None and ctx.pick_rows is not None:
+            by_row = by_row.index_add(0, ctx.pick_rows, grad_picks)
+        grad = probabilities * -by_row[:, None]
+        if grad.shape[-1]:
+            if grad_log_prob is not None:
+                grad.scatter_add_(-1, column[:, None], (grad_log_prob * owned)[:, None])
+            if grad_picks is not None and ctx.pick_rows is not None:
+                pick_column, pick_owned = pick_place
+                grad.index_put_((ctx.pick_rows, pick_column), grad_picks * pick_owned, accumulate=True)
         if grad_entropy is not None:
             # xlogy: 0 log 0 = 0 for probabilities that underflow.
             entropy_part = torch.xlogy(probabilities, probabilities).add_(probabilities * entropy[:, None])
-            entropy_part.mul_(-grad_entropy[:, None])
-            grad = entropy_part if grad is None else grad.add_(entropy_part)
-        assert grad is not None
-        return grad.div_(ctx.temperature).to(ctx.dtype), None, None, None, None  # type: ignore[attr-defined]
+            grad.add_(entropy_part.mul_(-grad_entropy[:, None]))
+        return grad.div_(ctx.temperature).to(ctx.dtype), None, None, None, None, None
+
+
+def _look_up(
+    logits: torch.Tensor, rows: torch.Tensor, local: torch.Tensor
+) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+    """logits[rows, local], zero where another rank owns the column; and (column, owned) for the way back."""
+    width = logits.shape[-1]
+    owned = (local >= 0) & (local < width)
+    column = local.clamp(0, max(width - 1, 0))
+    found = logits[rows, column] * owned if width else logits.new_zeros(len(rows))
+    return found, (column, owned)
 
 
 def _reduce(tensor: torch.Tensor, op: dist.ReduceOp, group: dist.ProcessGroup | None) -> None:
@@ -87,8 +137,9 @@ def vocab_log_probs(
     temperature: float = 1.0,
     vocab: int | None = None,
     group: dist.ProcessGroup | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities of `targets` and entropies, both fp32 [tokens] and differentiable.
+    picks: Picks | None = None,
+) -> Scores:
+    """Log-probabilities of `targets` (and of `picks`) and entropies, all over the full vocabulary and differentiable.
 
     logits [tokens, columns of this rank], any float dtype; targets int64 [tokens], ids over the whole vocabulary;
     columns at or past `vocab` are padding and are left out of the distribution. With a `group`, rank r holds columns
@@ -98,7 +149,8 @@ def vocab_log_probs(
     first = group.rank() * columns if group is not None else 0
     if vocab is not None and first + columns > vocab:
         logits = logits[..., : max(vocab - first, 0)]
-    return _VocabLogProb.apply(logits, targets, temperature, first, group)
+    log_probs, entropy, picked = _VocabLogProb.apply(logits, targets, temperature, first, group, picks)
+    return Scores(log_probs, entropy, None if picks is None else picked)
 
 
 def chunked_log_probs(
@@ -110,22 +162,32 @@ def chunked_log_probs(
     temperature: float = 1.0,
     vocab: int | None = None,
     group: dist.ProcessGroup | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    picks: Picks | None = None,
+) -> Scores:
     """`vocab_log_probs` of `logits_of(hidden)` for hidden [tokens, width], `chunk` tokens at a time.
 
     With chunk > 0 the logits of at most `chunk` tokens exist at any moment, forward and backward (they are recomputed
     there); otherwise all are made at once and their softmax is kept for the backward pass.
     """
 
-    def score(part: torch.Tensor, part_targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return vocab_log_probs(logits_of(part), part_targets, temperature=temperature, vocab=vocab, group=group)
+    def score(
+        part: torch.Tensor, part_targets: torch.Tensor, part_picks: Picks | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        scores = vocab_log_probs(
+            logits_of(part), part_targets, temperature=temperature, vocab=vocab, group=group, picks=part_picks
+        )
+        return scores.log_probs, scores.entropy, scores.picks
 
     if chunk <= 0 or hidden.shape[0] <= chunk:
-        return score(hidden, targets)
+        return Scores(*score(hidden, targets, picks))
     pieces = []
-    for part, part_targets in zip(hidden.split(chunk), targets.split(chunk), strict=True):
+    parts = [None] * -(-len(targets) // chunk) if picks is None else picks.chunks(chunk, len(targets))
+    for part, part_targets, part_picks in zip(hidden.split(chunk), targets.split(chunk), parts, strict=True):
         if torch.is_grad_enabled():
-            pieces.append(checkpoint(score, part, part_targets, use_reentrant=False, preserve_rng_state=False))
+            pieces.append(
+                checkpoint(score, part, part_targets, part_picks, use_reentrant=False, preserve_rng_state=False)
+            )
         else:
-            pieces.append(score(part, part_targets))
-    return torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces])
+            pieces.append(score(part, part_targets, part_picks))
+    log_probs, entropy, picked = zip(*pieces, strict=True)
+    return Scores(torch.cat(log_probs), torch.cat(entropy), None if picks is None else torch.cat(picked))

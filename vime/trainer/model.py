@@ -20,17 +20,20 @@ from vime.convert.families import FAMILIES
 from vime.errors import VimeError
 from vime.trainer.attention import PackedAttention, PackedSequences, Rotary
 from vime.trainer.kernels import RmsNorm, SwiGlu
-from vime.trainer.log_probs import chunked_log_probs
+from vime.trainer.log_probs import Picks, Scores, chunked_log_probs
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What to score: `rows` int64 [n] are packed positions, `targets` int64 [n] the token that follows each."""
+    """What to score: `rows` int64 [n] are packed positions, `targets` int64 [n] the token that follows each, `picks` further
+    tokens that might have. `whole`: logits instead of scores."""
 
     rows: torch.Tensor
     targets: torch.Tensor
     temperature: float = 1.0
     chunk: int = -1
+    picks: Picks | None = None
+    whole: bool = False
 
 
 class PolicyModel(GPTModel):
@@ -52,9 +55,13 @@ class PolicyModel(GPTModel):
 
     def forward(  # type: ignore[override]
         self, tokens: torch.Tensor, packed: PackedSequences, scoring: Scoring
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies, fp32 [n], of `scoring.targets`. Only the scored rows reach the output layer."""
+    ) -> Scores | torch.Tensor:
+        """Log-probabilities and entropies, fp32 [n], of `scoring.targets`, and those of `scoring.picks`.
+
+        Only the scored rows reach the output layer."""
         hidden = self.hidden_states(tokens, packed).index_select(0, scoring.rows)
+        if scoring.whole:
+            return self.logits(hidden)
         return chunked_log_probs(
             hidden,
             scoring.targets,
@@ -63,6 +70,7 @@ class PolicyModel(GPTModel):
             temperature=scoring.temperature,
             vocab=self.shape.vocab,
             group=self.pg_collection.tp,
+            picks=scoring.picks,
         )
 
 

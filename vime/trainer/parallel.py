@@ -100,3 +100,13 @@ def sum_over_data(values: torch.Tensor) -> torch.Tensor:
     if data_group().size() > 1:
         dist.all_reduce(values, group=data_group())
     return values
+
+
+def sum_metrics(own: dict[str, float]) -> dict[str, float]:
+    """Sums by name over data-parallel ranks, equal on all of them. Ranks may have different names. A collective."""
+    if data_group().size() == 1:
+        return own
+    found: list[dict[str, float]] = [{}] * data_group().size()
+    dist.all_gather_object(found, own, group=data_group())
+    names = dict.fromkeys(name for part in found for name in part)
+    return {name: sum(part.get(name, 0.0) for part in found) for name in names}

@@ -48,3 +48,20 @@ def token_weights(
 def weighted_sum(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Scalar sum of weight x value. Tokens of weight 0 do not count even where their value is infinite or NaN."""
     return torch.where(weights != 0, values, torch.zeros_like(values)).mul(weights).sum()
+
+
+def sequence_mean(values: torch.Tensor, masks: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Mean of `values` [tokens] over the kept tokens of each sequence, [sequences]; 0 where none is kept."""
+    return sequence_sum(values, masks, lengths) / sequence_sum(torch.ones_like(values), masks, lengths).clamp_min(1.0)
+
+
+def sequence_sum(values: torch.Tensor, masks: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Sum of `values` [tokens] over the kept tokens of each sequence, [sequences]."""
+    kept = torch.where(masks != 0, values, torch.zeros_like(values))
+    owner = over_tokens(torch.arange(len(lengths), device=values.device), lengths)
+    return kept.new_zeros(len(lengths)).index_add(0, owner, kept)
+
+
+def over_tokens(per_sequence: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """One value a sequence -> one a token [sum of lengths]."""
+    return per_sequence.repeat_interleave(torch.tensor(lengths, dtype=torch.int64, device=per_sequence.device))

@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from vime.trainer import batching, schedule
 from vime.trainer.batching import MicroBatch, Step, TrainData
+from vime.trainer.centering import Centering, centering, on_support
+from vime.trainer.mismatch import Rule
 from vime.trainer.model import PolicyModel, Scoring
 
 # Tokens in one forward pass without gradients, where no flag says otherwise.
 _TOKENS = 8192
 
 
-class Scorer:
-    """Packs and scores samples with one model, under the temperature and chunk size of the flags."""
+@dataclass(frozen=True)
+class TokenScores:
+    """Of each response token of a micro-batch, fp32 [response tokens]. `log_probs` are of the distribution that was sampled
+    from, renormalised over recorded supports; `entropy` is the full vocabulary's."""
 
-    def __init__(self, model: PolicyModel, args: Any, device: torch.device) -> None:
+    log_probs: torch.Tensor
+    entropy: torch.Tensor
+    centering: Centering | None = None
+
+
+class Scorer:
+    """Packs and scores samples with one model, under the temperature and chunk size of the flags.
+
+    `complete`: recorded supports are all that could be sampled, so log-probabilities are renormalised over them.
+    `weight`: the importance weight in the control term; None without score centering's.
+    """
+
+    def __init__(
+        self,
+        model: PolicyModel,
+        args: Any,
+        device: torch.device,
+        *,
+        complete: bool = False,
+        weight: Rule | None = None,
+    ) -> None:
         self._model, self._args, self._device = model, args, device
+        self._complete, self._weight = complete, weight
 
     def pack(self, data: TrainData, samples: list[int], step: Step | None = None) -> MicroBatch:
         """These positions of `data`, weighted as part of `step` when given."""
@@ -33,17 +59,40 @@ class Scorer:
             per_token=self._args.calculate_per_token_loss,
         )
 
-    def forward(self, batch: MicroBatch, model: Callable[..., Any] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies of the response tokens; through `model` where it wraps the scorer's."""
-        scoring = Scoring(batch.rows, batch.targets, self._args.rollout_temperature, self._args.log_probs_chunk_size)
-        return (model or self._model)(batch.tokens, batch.packed, scoring)
+    def forward(
+        self, batch: MicroBatch, model: Callable[..., Any] | None = None, full_vocabulary: bool = False
+    ) -> TokenScores:
+        """Scores of the response tokens; through `model` where it wraps the scorer's.
+
+        `full_vocabulary` leaves recorded supports aside: that is how a reference or a teacher is scored, which never
+        sampled from them.
+        """
+        picks = None if full_vocabulary else batch.picks
+        temperature, chunk = self._args.rollout_temperature, self._args.log_probs_chunk_size
+        scoring = Scoring(batch.rows, batch.targets, temperature, chunk, picks)
+        scores = (model or self._model)(batch.tokens, batch.packed, scoring)
+        log_probs, picked, term = scores.log_probs, scores.picks, None
+        tokens = len(log_probs)
+        if picks is not None and self._complete:
+            log_mass, picked = on_support(picked, picks.rows, tokens)
+            log_probs = log_probs - log_mass
+        if picks is not None and self._args.use_score_centering and batch.sampler is not None:
+            term = centering(picked, batch.sampler, picks.rows, tokens, self._weight, self._complete)
+        return TokenScores(log_probs, scores.entropy, term)
+
+    def logits(self, batch: MicroBatch, model: Callable[..., Any]) -> torch.Tensor:
+        """Logits of the response tokens over temperature, fp32 [response tokens, this rank's columns]."""
+        raw = model(batch.tokens, batch.packed, Scoring(batch.rows, batch.targets, whole=True))
+        return raw.float() / self._args.rollout_temperature
 
     @torch.no_grad()
-    def score(self, data: TrainData, batches: Sequence[MicroBatch]) -> list[torch.Tensor]:
+    def score(
+        self, data: TrainData, batches: Sequence[MicroBatch], full_vocabulary: bool = False
+    ) -> list[torch.Tensor]:
         """Log-probabilities by sample, fp32 [response_length]; zeros for samples that no batch holds."""
         result = [torch.zeros(n, device=self._device) for n in data["response_lengths"]]
         for batch in batches:
-            batch.put(result, self.forward(batch)[0])
+            batch.put(result, self.forward(batch, full_vocabulary=full_vocabulary).log_probs)
         return result
 
     def score_all(self, data: TrainData) -> list[torch.Tensor]:

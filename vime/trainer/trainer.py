@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,10 +20,21 @@ from vime.convert import hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
 from vime.sample import Sample
-from vime.trainer import batching, checkpoint, cpu, objective, optimizer, parallel, parity, state
-from vime.trainer.advantages import broadcast_to_tokens, moments, whiten
+from vime.trainer import (
+    batching,
+    checkpoint,
+    cpu,
+    estimators,
+    objective,
+    parallel,
+    parity,
+    refusals,
+    state,
+    support,
+)
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.clock import Clock
+from vime.trainer.learner import Learner
 from vime.trainer.model import build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
 from vime.trainer.scorer import Scorer
@@ -32,7 +42,7 @@ from vime.trainer.weights import NamedWeights
 
 log = logging.getLogger(__name__)
 
-REFERENCE = "ref"
+REFERENCE, TEACHER = "ref", "teacher"
 
 
 class Trainer:
@@ -55,7 +65,7 @@ class Trainer:
         Weights come from the newest complete checkpoint of `--load` if there is one, else from `--hf-checkpoint`.
         `restored` then holds the blob given to `save` (the data cursor), or None for a fresh start.
         """
-        objective.check_flags(self.args)
+        refusals.check_flags(self.args)
         if self.device.type == "cpu":
             cpu.apply()
         else:
@@ -68,9 +78,17 @@ class Trainer:
         self.model = build_model(self.shape, self.hf_config, self.args, self.device, self.layout.tensor)
         self.dtype = self.model.config.params_dtype
         self.weights = NamedWeights(self.model)
-        self.scorer = Scorer(self.model, self.args, self.device)
-        if objective.uses_reference(self.args):
-            self._load_reference()
+        self.scorer = Scorer(
+            self.model,
+            self.args,
+            self.device,
+            complete=support.replays(self.args),
+            weight=objective.weight_rule(self.args),
+        )
+        if estimators.needs_reference(self.args):
+            self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
+        if self.args.use_opd and self.args.opd_type == "megatron":
+            self._load_named(TEACHER, "opd_teacher_load", self.args.opd_teacher_ckpt_step)
         resume = self._find_checkpoint()
         if resume is None:
             self._load_hf(self.args.hf_checkpoint)
@@ -78,9 +96,7 @@ class Trainer:
             parts = checkpoint.load(self.args.load, resume, self.place, self.shards, self.device)
             state.load_model_state(self.model, parts["model"])
         # The optimizer copies the weights it starts from, so it is built after they are loaded.
-        self.ddp = optimizer.wrap_model(self.model, self.args)
-        self.optimizer = optimizer.build_optimizer(self.ddp, self.args, self.device)
-        self.scheduler = optimizer.build_scheduler(self.optimizer, self.args, self.steps_per_rollout)
+        self.actor = Learner(self.model, self.args, self.device, self.steps_per_rollout)
         if resume is not None:
             self._restore(parts)
         asked = self.args.start_rollout_id
@@ -106,19 +122,20 @@ class Trainer:
     def _load_hf(self, directory: str | Path) -> None:
         hf.load_hf(self.model, directory, self.shape, self.place.tensor_rank, self.layout.tensor)
 
-    def _load_reference(self) -> None:
-        source = self.args.ref_load
+    def _load_named(self, name: str, flag: str, step: int | None) -> None:
+        """Read the weights at `flag`, a checkpoint of ours (at `step`, or its newest) or a Hugging Face directory, and keep them."""
+        source, option = getattr(self.args, flag), f"--{flag.replace('_', '-')}"
         if not source:
-            raise VimeError("a KL penalty needs a reference policy", hint="give --ref-load")
+            raise VimeError(f"the flags need another policy's weights ({name})", hint=f"give {option}")
         if (Path(source) / checkpoint.MARKER).exists():
-            step = self._agree(lambda: checkpoint.find(source, self.shards, self.args.ref_ckpt_step))
-            if step is None:
-                raise VimeError("no complete checkpoint", where=f"--ref-load {source}")
-            parts = checkpoint.load(source, step, self.place, self.shards, self.device, only="model")
+            found = self._agree(lambda: checkpoint.find(source, self.shards, step))
+            if found is None:
+                raise VimeError("no complete checkpoint", where=f"{option} {source}")
+            parts = checkpoint.load(source, found, self.place, self.shards, self.device, only="model")
             state.load_model_state(self.model, parts["model"])
         else:
             self._load_hf(source)
-        self.weights.keep(REFERENCE)
+        self.weights.keep(name)
 
     def close(self) -> None:
         """Leave the process groups, so that this process can join others."""
@@ -156,10 +173,10 @@ class Trainer:
 
     def _restore(self, parts: dict[str, Any]) -> None:
         if parts["optimizer"]:
-            state.load_optimizer_state(self.optimizer, parts["optimizer"])
+            state.load_optimizer_state(self.actor.optimizer, parts["optimizer"])
         else:
             log.warning("the checkpoint was saved with --no-save-optim: the optimizer starts anew")
-        state.set_scheduler_position(self.scheduler, parts["run"]["scheduler_steps"])
+        state.set_scheduler_position(self.actor.scheduler, parts["run"]["scheduler_steps"])
         checkpoint.set_random_states(parts["rank"])
         self.steps_done = parts["run"]["steps_done"]
         self.restored = parts["run"]["blob"]
@@ -182,7 +199,7 @@ class Trainer:
                 "rank": checkpoint.random_states,
                 "run": lambda: {
                     "rollout_id": rollout_id,
-                    "scheduler_steps": self.scheduler.num_steps,
+                    "scheduler_steps": self.actor.scheduler.num_steps,
                     "steps_done": self.steps_done,
                     "blob": blob,
                 },
@@ -192,7 +209,7 @@ class Trainer:
     def _optimizer_state(self) -> list[dict[str, Any]]:
         if self.args.no_save_optim:
             return []
-        return state.optimizer_state(self.optimizer, separate_main=self.dtype != torch.float32)
+        return state.optimizer_state(self.actor.optimizer, separate_main=self.dtype != torch.float32)
 
     def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
         """(Hugging Face name, whole tensor) of every weight, gathered over tensor ranks; collective, to be exhausted."""
@@ -274,9 +291,9 @@ class Trainer:
         packs = [[self.scorer.pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
         clock.lap("data_preprocess")
 
-        if self.args.loss_type == "policy_loss":
-            self._prepare(data, packs, clock)
         metrics: dict[str, float] = {}
+        if self.args.loss_type != "sft_loss":
+            metrics |= self._prepare(rollout_id, data, steps, packs, clock)
         sums: dict[str, float] = {}
         for number, (step, micro_batches) in enumerate(zip(steps, packs, strict=True)):
             where = f"rollout {rollout_id}, step {number}"
@@ -284,44 +301,48 @@ class Trainer:
             for name, value in self._step(data, step, micro_batches, where, gate).items():
                 sums[name] = sums.get(name, 0.0) + value
         metrics |= {f"train/{name}": value / len(steps) for name, value in sums.items()}
-        metrics["train/lr-pg_0"] = float(self.optimizer.param_groups[0]["lr"])
+        metrics["train/lr-pg_0"] = self.actor.lr
         metrics["train/step"] = float(self.steps_done)
         metrics["train/global_batch_size"] = float(self.args.global_batch_size)
         clock.lap("actor_train")
-        tokens = self._sum([float(sum(data["total_lengths"]))])[0]
+        tokens = parallel.sum_metrics({"tokens": float(sum(data["total_lengths"]))})["tokens"]
         metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
         return metrics | clock.metrics()
 
-    def _prepare(self, data: TrainData, packs: list[list[MicroBatch]], clock: Clock) -> None:
-        """Fill the columns that need a forward pass before the first update, and the advantages.
+    def _prepare(
+        self, rollout_id: int, data: TrainData, steps: list[Step], packs: list[list[MicroBatch]], clock: Clock
+    ) -> dict[str, float]:
+        """Fill the columns that need a forward pass before the first update, and the advantages. Returns metrics.
 
         The policy does not move before the first step's update, so that step's own log-probabilities are its old ones:
-        only later steps are scored here, and `_step` adds the first one's.
+        unless advantages depend on them, only later steps are scored here, and `_step` adds the first one's.
         """
-        if objective.uses_reference(self.args):
-            with self.weights.as_model(REFERENCE):
-                data["ref_log_probs"] = self.scorer.score(
-                    data, self.scorer.repack(data, [batch for step in packs for batch in step])
-                )
-            clock.lap("ref_log_probs")
+        every = [batch for step in packs for batch in step]
+        for name, column in ((REFERENCE, "ref_log_probs"), (TEACHER, "teacher_log_probs")):
+            if name in self.weights:
+                with self.weights.as_model(name):
+                    data[column] = self.scorer.score(data, self.scorer.repack(data, every), full_vocabulary=True)
+                clock.lap(column)
         if self.args.use_rollout_logprobs:
             if "rollout_log_probs" not in data:
                 raise VimeError("--use-rollout-logprobs, but the rollout carries no log-probabilities")
             data["old_log_probs"] = data["rollout_log_probs"]
         else:
+            needed = packs if estimators.needs_old_log_probs(self.args) else packs[1:]
             data["old_log_probs"] = self.scorer.score(
-                data, self.scorer.repack(data, [batch for step in packs[1:] for batch in step])
+                data, self.scorer.repack(data, [batch for step in needed for batch in step])
             )
             clock.lap("log_probs")
-        advantages = broadcast_to_tokens(
-            torch.tensor(data["rewards"], dtype=torch.float32),
-            torch.tensor(data["response_lengths"], dtype=torch.int64),
-        )
-        if self.args.normalize_advantages:
-            masks = torch.tensor([m for mask in data["loss_masks"] for m in mask])
-            total = parallel.sum_over_data(moments(advantages, masks).to(self.device)).cpu()
-            advantages = whiten(advantages, masks, total)
-        data["advantages"] = list(advantages.split(data["response_lengths"]))
+        if self.args.disable_compute_advantages_and_returns:
+            return {}
+        sums = estimators.compute(self.args, data, self._sum_over_data)
+        if self.args.rollout_data_postprocess_path:
+            estimators.postprocess(self.args, rollout_id, data)
+        tokens = sum(step.tokens for step in steps)
+        return {f"train/{name}": x / max(tokens, 1) for name, x in parallel.sum_metrics(sums).items()}
+
+    def _sum_over_data(self, values: torch.Tensor) -> torch.Tensor:
+        return parallel.sum_over_data(values.to(self.device)).cpu()
 
     def _check_parity(self, data: TrainData, where: str, metrics: dict[str, float]) -> None:
         """Compare with the engine, now that every sample is scored. Raises VimeError beyond the threshold."""
@@ -343,63 +364,27 @@ class Trainer:
     def _step(
         self, data: TrainData, step: Step, batches: list[MicroBatch], where: str, gate: Callable[[], None] | None
     ) -> dict[str, float]:
-        """Forward, backward and update over one step's micro-batches.
-
-        The first step comes with a `gate`, called before its update: what it raises leaves the weights alone.
-        """
+        """One update of the policy. The first step's log-probabilities become the old ones of its samples."""
         if step.tokens == 0:
             log.warning("%s: every token is masked, so there is nothing to learn: step skipped", where)
             if gate is not None:
                 gate()
             return {"skipped_steps": 1.0}
-        self.ddp.zero_grad_buffer()
-        self.optimizer.zero_grad()
-        needed = objective.columns_needed(self.args)
-        if "old_log_probs" in data and (gate is None or self.args.use_rollout_logprobs):
+        needed = tuple(name for name in objective.columns_needed(self.args) if name in data)
+        records = "old_log_probs" in data and gate is not None and not self.args.use_rollout_logprobs
+        if "old_log_probs" in data and not records:
             needed = (*needed, "old_log_probs")
-        nothing = torch.zeros(0, device=self.device)
-        empty = batching.empty_micro_batch(self.device, needed)
-        shares = [objective.evaluate(self.args, empty, nothing, nothing).metrics]
-        bad: list[int] = []
-        for bare in batches:
+
+        def evaluate(bare: MicroBatch) -> objective.Objective:
             columns = {name: batching.flatten(data[name], bare.samples).to(self.device) for name in needed}
             batch = dataclasses.replace(bare, columns=columns)
-            log_probs, entropy = self.scorer.forward(batch, self.ddp)
-            share = objective.evaluate(self.args, batch, log_probs, entropy)
-            share.loss.backward()
-            shares.append(share.metrics)
-            if not math.isfinite(share.loss.item()):
-                wrong = (~share.token_loss.isfinite() & (batch.weights != 0)).nonzero()[:, 0].tolist()
-                bad += sorted({data["sample_indices"][batch.sample_at(token)] for token in wrong})
-            if "old_log_probs" in data and "old_log_probs" not in needed:
-                batch.put(data["old_log_probs"], log_probs.detach())
-        self._require_finite(shares, bad, where)
-        if gate is not None:
-            gate()
-        optimizer.finalize_gradients(self.ddp)
-        self.scheduler.step(1)
-        norm = optimizer.clip_and_step(self.optimizer, self.args.clip_grad)
-        if not math.isfinite(norm):
-            raise VimeError(f"the gradient norm is {norm}; weights are as before this step", where=where)
+            if self.args.loss_type == "custom_loss":
+                return objective.custom_objective(self.args, batch, self.scorer.logits(batch, self.actor.ddp))
+            scores = self.scorer.forward(batch, self.actor.ddp)
+            if records:
+                batch.put(data["old_log_probs"], scores.log_probs.detach())
+            return objective.evaluate(self.args, batch, scores)
+
+        sums = self.actor.step(batches, evaluate, data["sample_indices"], where, gate)
         self.steps_done += 1
-        names = list(shares[0])
-        totals = self._sum(torch.stack([torch.stack([s[name] for name in names]) for s in shares]).sum(0).tolist())
-        return dict(zip(names, totals, strict=True)) | {"grad_norm": norm, "skipped_steps": 0.0}
-
-    def _require_finite(self, shares: list[dict[str, torch.Tensor]], bad: list[int], where: str) -> None:
-        finite = all(math.isfinite(float(share["loss"])) for share in shares)
-        if not parallel.everyone_agrees(finite, self.device):
-            found: list[Any] = [None] * self.layout.world_size
-            dist.all_gather_object(found, bad)
-            samples = sorted({index for part in found for index in part})
-            raise VimeError(
-                f"the loss is not finite; samples with a non-finite token loss: {samples[:16] or 'none, the sum overflows'}",
-                where=where,
-                hint="weights are as before this step; look at these samples' log-probabilities and rewards",
-            )
-
-    def _sum(self, values: list[float]) -> list[float]:
-        """Sums over data-parallel ranks."""
-        if self.layout.data == 1:
-            return values
-        return parallel.sum_over_data(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
+        return sums | {"skipped_steps": 0.0}

@@ -16,6 +16,7 @@ from vime.sample import Sample
 from vime.trainer import batching, objective, schedule
 from vime.trainer.attention import Rotary
 from vime.trainer.batching import RankBatch, samples_to_train_data, split_over_ranks
+from vime.trainer.scorer import TokenScores
 
 CPU = torch.device("cpu")
 ROTARY = Rotary(torch.ones(2), 1.0)
@@ -137,7 +138,7 @@ def losses_and_gradients(args: Any, data: dict[str, list], batches: list[RankBat
                     per_token=args.calculate_per_token_loss,
                 )
                 log_probs = torch.cat([theta[rows[i], : batch.data["response_lengths"][i]] for i in micro])
-                share = objective.evaluate(args, packed, log_probs, log_probs.square())
+                share = objective.evaluate(args, packed, TokenScores(log_probs, log_probs.square()))
                 share.loss.backward()
                 totals.update({name: value.item() for name, value in share.metrics.items()})
     return {"metrics": totals, "gradient": theta.grad if theta.grad is not None else torch.zeros_like(theta)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vime.trainer.attention import Rotary, attend_buckets, pack
 from vime.trainer.kernels import RmsNorm, SwiGlu, rotate
-from vime.trainer.log_probs import chunked_log_probs, vocab_log_probs
+from vime.trainer.log_probs import Picks, chunked_log_probs, vocab_log_probs
 
 CPU = torch.device("cpu")
 
@@ -82,18 +82,34 @@ def test_few_calls_for_many_sequences() -> None:
     assert padded <= 1.5 * len(packed.positions)
 
 
+def ragged_picks(tokens: int, vocab: int) -> Picks:
+    """From no pick to many at each position, all distinct within it."""
+    counts = torch.randint(0, 6, (tokens,))
+    ids = [torch.randperm(vocab)[:n] for n in counts.tolist()]
+    return Picks(torch.arange(tokens).repeat_interleave(counts), torch.cat(ids))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_prob_and_entropy_with_gradients(dtype: torch.dtype, temperature: float) -> None:
+def test_log_prob_entropy_and_picks_with_gradients(dtype: torch.dtype, temperature: float) -> None:
     logits = (torch.randn(13, 50) * 4).to(dtype).requires_grad_()
     targets = torch.randint(0, 47, (13,))
+    picks = ragged_picks(13, 47)
     wide = logits.detach().double().requires_grad_()
     reference = (wide[:, :47] / temperature).log_softmax(-1)
-    expected = (reference.gather(-1, targets[:, None])[:, 0], -(reference.exp() * reference).sum(-1))
-    own = vocab_log_probs(logits, targets, temperature=temperature, vocab=47)
+    expected = (
+        reference.gather(-1, targets[:, None])[:, 0],
+        -(reference.exp() * reference).sum(-1),
+        reference[picks.rows, picks.ids],
+    )
+    scores = vocab_log_probs(logits, targets, temperature=temperature, vocab=47, picks=picks)
+    own = (scores.log_probs, scores.entropy, scores.picks)
     for mine, theirs in zip(own, expected, strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-5, atol=1e-5)
-    mixed = [(lp * 0.3 + h * torch.linspace(0, 1, 13)).sum() for lp, h in (own, expected)]
+    weights = torch.linspace(-1, 1, len(picks.ids))
+    mixed = [
+        (lp * 0.3 + h * torch.linspace(0, 1, 13)).sum() + (more * weights).sum() for lp, h, more in (own, expected)
+    ]
     tolerance = 1e-5 if dtype == torch.float32 else 1e-2
     mine, theirs = (torch.autograd.grad(m, x)[0] for m, x in zip(mixed, (logits, wide), strict=True))
     torch.testing.assert_close(mine.double(), theirs, rtol=tolerance, atol=tolerance)
@@ -101,10 +117,10 @@ def test_log_prob_and_entropy_with_gradients(dtype: torch.dtype, temperature: fl
 
 def test_a_certain_token_has_no_nan() -> None:
     logits = torch.tensor([[0.0, 200.0, -300.0]], requires_grad=True)
-    log_prob, entropy = vocab_log_probs(logits, torch.tensor([1]))
-    (log_prob + entropy).sum().backward()
-    assert log_prob.item() == 0.0
-    assert entropy.item() == 0.0
+    scores = vocab_log_probs(logits, torch.tensor([1]))
+    (scores.log_probs + scores.entropy).sum().backward()
+    assert scores.log_probs.item() == 0.0
+    assert scores.entropy.item() == 0.0
     assert torch.equal(logits.grad, torch.zeros_like(logits))
 
 
@@ -112,6 +128,7 @@ def test_chunks_bound_the_logits_that_exist_at_once() -> None:
     """THUDM/slime#1767: whole logits in fp32 ran out of memory."""
     hidden, head = torch.randn(100, 8, requires_grad=True), torch.randn(8, 30, requires_grad=True)
     targets = torch.randint(0, 30, (100,))
+    picks = ragged_picks(100, 30)
     seen: list[int] = []
 
     def logits_of(part: torch.Tensor) -> torch.Tensor:
@@ -120,13 +137,16 @@ def test_chunks_bound_the_logits_that_exist_at_once() -> None:
 
     kept: list[torch.Size] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape) or t, lambda t: t):
-        chunked = chunked_log_probs(hidden, targets, logits_of, chunk=16)
+        chunked = chunked_log_probs(hidden, targets, logits_of, chunk=16, picks=picks)
     assert max(seen) <= 16
     assert not [shape for shape in kept if shape[-1:] == (30,) and shape[0] > 8]  # no logits wait for the backward pass
-    whole = chunked_log_probs(hidden, targets, lambda part: part @ head)
-    for a, b in zip(chunked, whole, strict=True):
-        torch.testing.assert_close(a, b)
-    first, second = (torch.autograd.grad(x[0].sum() + x[1].sum(), [hidden, head]) for x in (chunked, whole))
-    for a, b in zip(first, second, strict=True):
-        torch.testing.assert_close(a, b)
+    whole = chunked_log_probs(hidden, targets, lambda part: part @ head, picks=picks)
+    gradients = []
+    for scores in (chunked, whole):
+        total = scores.log_probs.sum() + scores.entropy.sum() + (scores.picks * torch.arange(len(picks.ids))).sum()
+        gradients.append(torch.autograd.grad(total, [hidden, head]))
+    for name in ("log_probs", "entropy", "picks"):
+        torch.testing.assert_close(getattr(chunked, name), getattr(whole, name))
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
     assert max(seen) <= 16  # also when recomputed for the backward pass

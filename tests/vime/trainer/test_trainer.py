@@ -122,7 +122,7 @@ def test_bfloat16_keeps_float32_main_weights(
     for i in range(2, 4):
         resumed.train(i, make_samples(4, 2, seed=i))
     main = [
-        [p for inner in inner_optimizers(t.optimizer) for group in inner.param_groups for p in group["params"]]
+        [p for inner in inner_optimizers(t.actor.optimizer) for group in inner.param_groups for p in group["params"]]
         for t in (straight, resumed)
     ]
     assert all(p.dtype == torch.float32 for p in main[0])
@@ -230,7 +230,7 @@ def test_a_penalty_that_would_do_nothing_is_refused(new_trainer: NewTrainer) -> 
         new_trainer(kl_coef=0.1)
 
 
-@pytest.mark.parametrize("flag", ["use_opsm", "custom_loss_function_path", "use_score_centering"])
+@pytest.mark.parametrize("flag", ["use_routing_replay", "use_rollout_routing_replay"])
 def test_algorithms_that_are_not_built_are_refused(new_trainer: NewTrainer, flag: str) -> None:
     with pytest.raises(VimeError, match=f"--{flag.replace('_', '-')} is not supported by the trainer yet"):
         new_trainer(**{flag: "x"})
@@ -269,8 +269,8 @@ def test_learning_rate_warms_up_and_decays_in_rollouts(new_trainer: NewTrainer) 
     )
     seen = []
     for _ in range(12):
-        trainer.scheduler.step(1)
-        seen.append(trainer.optimizer.param_groups[0]["lr"])
+        trainer.actor.scheduler.step(1)
+        seen.append(trainer.actor.optimizer.param_groups[0]["lr"])
     assert seen[:4] == pytest.approx([0.25, 0.5, 0.75, 1.0])
     assert seen[4:] == pytest.approx([1 - k / 9 for k in range(1, 9)])
 
