@@ -55,7 +55,7 @@ def split_lines(data: bytes) -> list[bytes]:
     return [*lines, last] if last else lines
 
 
-class _Image:
+class Image:
     """A file's lines while hunks are applied to it."""
 
     def __init__(self, lines: list[bytes]) -> None:
@@ -85,7 +85,7 @@ class _Image:
         self.written[at : at + old] = b"\1" * len(new)
 
 
-def place_hunk(image: _Image, hunk: Hunk, keep_context: int | None = None) -> Placed | None:
+def place_hunk(image: Image, hunk: Hunk, keep_context: int | None = None) -> Placed | None:
     """Find where a hunk goes and put it there; None if nowhere.
 
     ``keep_context``: the number of context lines on each side that must match, when a waiver allows fewer than the hunk has.
@@ -114,7 +114,7 @@ def place_hunk(image: _Image, hunk: Hunk, keep_context: int | None = None) -> Pl
             dropped += 1
 
 
-def _find(image: _Image, old: list[bytes], expected: int, at_start: bool, at_end: bool) -> tuple[int, int] | None:
+def _find(image: Image, old: list[bytes], expected: int, at_start: bool, at_end: bool) -> tuple[int, int] | None:
     """``(position, other places)`` of the match that git would take."""
     total = len(image.lines)
     if at_start or at_end:
@@ -136,7 +136,7 @@ def apply_hunks(
     data: bytes, hunks: Sequence[Hunk], keep_context: int | None = None
 ) -> tuple[bytes, tuple[Placed, ...]] | Hunk:
     """The file's new content and where the hunks went, or the first hunk that has no place."""
-    image = _Image(split_lines(data))
+    image = Image(split_lines(data))
     placed = []
     for hunk in hunks:
         place = place_hunk(image, hunk, keep_context)

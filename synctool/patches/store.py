@@ -10,7 +10,8 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,19 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def joined(*sources: PinnedSource) -> Iterator[Repo]:
+    """A throw-away repository that borrows the objects of several sources; what is written goes away with it."""
+    with tempfile.TemporaryDirectory(prefix="vime-sync-") as scratch:
+        git_dir = Path(scratch) / "joined.git"
+        git_dir.mkdir()
+        run_git(git_dir, "init", "--quiet", "--bare", "--initial-branch=pin", ".")
+        borrowed = "".join(f"{source.repo.common_dir / 'objects'}\n" for source in sources)
+        (git_dir / "objects" / "info" / "alternates").write_text(borrowed)
+        repo = Repo.open(git_dir)
+        try:
+            yield repo
+        finally:
+            repo.close()
