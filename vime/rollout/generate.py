@@ -57,7 +57,7 @@ def generate_rollout(
 
 @dataclass
 class Rollout:
-    """One training step's worth of generation. `attempts` counts the failures of each group by its identity."""
+    """One training step's worth of generation. `attempts` counts the failures of each group by its identity, `ended` samples that came back."""
 
     args: Namespace
     rollout_id: int
@@ -68,6 +68,7 @@ class Rollout:
     counts: Counter[str] = field(default_factory=Counter)
     running: dict[asyncio.Task[Group], Group] = field(default_factory=dict)
     attempts: Counter[int] = field(default_factory=Counter)
+    ended: int = 0
 
     def __post_init__(self) -> None:
         self.target = self.args.rollout_batch_size
@@ -118,7 +119,9 @@ class Rollout:
 
     async def _collect(self) -> None:
         done, _ = await asyncio.wait(self.running, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
+        for task in [
+            task for task in self.running if task in done
+        ]:  # in the order of drawing, so that a step can be repeated
             original = self.running.pop(task)
             try:
                 group = task.result()
@@ -144,6 +147,7 @@ class Rollout:
         failures = [str(sample.metadata["failure"]) for sample in group if sample.status is Status.FAILED]
         self.counts.update(f"rollout/failed/{reason}" for reason in failures)
         self.counts["rollout/failed_samples"] += len(failures)
+        self.ended += len(group)
         self._refuse_if_most_fail()
         if len(failures) == len(group):
             return self._drop(group, f"failed:{failures[0]}")
@@ -175,20 +179,21 @@ class Rollout:
         logger.warning("group %s is dropped after %d attempts: %s", group[0].group_index, tried, error or reason)
         self.counts["rollout/dropped_groups"] += 1
         self.counts["rollout/failed_samples"] += len(group)
+        self.ended += len(group)
         self._drop(group, f"failed:{reason}")
         self._refuse_if_most_fail(error)
 
     def _refuse_if_most_fail(self, error: EngineError | None = None) -> None:
-        samples, limit = self.target * self.args.n_samples_per_prompt, self.args.max_failed_sample_ratio
-        failed = self.counts["rollout/failed_samples"]
-        if failed > limit * samples:
+        """Judged once a step's worth of samples has ended, so that one bad prompt at the start decides nothing."""
+        limit, failed, ended = self.args.max_failed_sample_ratio, self.counts["rollout/failed_samples"], self.ended
+        if ended >= self.target * self.args.n_samples_per_prompt and failed >= limit * ended:
             causes = {
                 name.rpartition("/")[2]: count
                 for name, count in self.counts.items()
                 if name.startswith(("rollout/failed/", "rollout/retries/"))
             }
             raise EngineError(
-                f"{failed} samples of rollout {self.rollout_id} failed, more than --max-failed-sample-ratio {limit:g} of {samples}: "
+                f"{failed} samples of rollout {self.rollout_id} failed of {ended} (--max-failed-sample-ratio {limit:g}): "
                 + ", ".join(f"{count} {reason}" for reason, count in causes.items()),
                 hint=str(error) if error is not None else "the warnings above say what failed",
             )

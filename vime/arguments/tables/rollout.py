@@ -40,7 +40,7 @@ ROLLOUT = Section(
         number(
             "--max-failed-sample-ratio",
             0.5,
-            "stop when more of a step's samples failed (rewards, requests) than this share",
+            "stop when this share of a step's samples failed (rewards, requests)",
         ),
         integer(
             "--max-policy-lag",

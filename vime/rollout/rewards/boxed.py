@@ -9,7 +9,7 @@ _THOUGHT_END = "</think>"
 
 def last_boxed(text: str) -> str | None:
     r"""What stands in the last ``\boxed{...}`` or ``\fbox{...}``, braces balanced; also ``\boxed 7``. None when there is none."""
-    starts = list(re.finditer(r"\\f?boxed\b", text))
+    starts = list(re.finditer(r"\\(?:boxed|fbox)\b", text))
     for match in reversed(starts):
         rest = text[match.end() :]
         stripped = rest.lstrip()

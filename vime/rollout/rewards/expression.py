@@ -53,9 +53,11 @@ def equal(one: str, other: str) -> bool:
 
     try:
         difference = parse(one) - parse(other)
+        if difference == 0:
+            return True
         if difference.is_number:
-            value = complex(difference.evalf(30))
-            return abs(value) < 1e-9 * max(1.0, abs(complex(parse(one).evalf(30))))
+            size = abs(complex(parse(one).evalf(30))) if parse(one).is_number else 1.0
+            return abs(complex(difference.evalf(30))) < 1e-9 * max(1.0, size)
         return bool(
             _agrees_at_points(difference) and sympy.count_ops(difference) < 60 and sympy.simplify(difference) == 0
         )
@@ -177,8 +179,8 @@ class _Parser:
         if token in _FUNCTIONS:
             argument = self._atom() if self._peek() == "(" else self._power()
             return getattr(self.sympy, _RENAMED.get(token, token))(argument)
-        if token == "pi":
-            return self.sympy.pi
+        if token in ("pi", "e"):
+            return self.sympy.pi if token == "pi" else self.sympy.E
         if token.isalpha():
             return self.sympy.Symbol(token)
         raise NotAnExpression(f"unexpected {token!r}")

@@ -1,0 +1,106 @@
+"""Values that follow from others, and the plan that a dry run prints."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+
+import pytest
+
+from vime.arguments import derive as derivation
+from vime.arguments.plan import describe, resolve_plan
+
+Make = Callable[..., Namespace]
+
+
+def test_a_cpu_run_needs_no_gpu_words(make_args: Make) -> None:
+    args = make_args()
+    assert (
+        args.actor_num_gpus_per_node,
+        args.rollout_num_gpus,
+        args.distributed_backend,
+        args.update_weight_transport,
+    ) == (1, 1, "gloo", "gloo")
+    assert (args.offload_train, args.offload_rollout) == (False, False)
+
+
+def test_a_gpu_run_has_the_defaults_people_know(make_args: Make) -> None:
+    args = make_args("--device", "cuda", "--colocate")
+    assert (args.num_gpus_per_node, args.actor_num_gpus_per_node, args.rollout_num_gpus) == (8, 8, 8)
+    assert (args.offload_train, args.offload_rollout) == (True, True)
+    assert (args.distributed_backend, args.update_weight_transport) == ("nccl", "ipc")
+    assert not make_args("--device", "cuda", "--colocate", "--no-offload-train").offload_train
+
+
+def test_auto_takes_what_is_there(make_args: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derivation, "cuda_is_visible", lambda: True)
+    assert make_args("--device", "auto").device == "cuda"
+    monkeypatch.setattr(derivation, "cuda_is_visible", lambda: False)
+    assert make_args("--device", "auto").device == "cpu"
+
+
+def test_batches_lengths_and_evaluation_follow(make_args: Make) -> None:
+    args = make_args(
+        "--num-steps-per-rollout",
+        "2",
+        "--rollout-temperature",
+        "0.7",
+        "--eval-top-p",
+        "0.5",
+        "--vllm-max-model-len",
+        "64",
+    )
+    assert (args.global_batch_size, args.over_sampling_batch_size) == (4, 4)
+    assert (args.rollout_max_context_len, args.rollout_max_prompt_len) == (64, 63)
+    assert (args.eval_temperature, args.eval_top_p, args.eval_max_response_len) == (0.7, 0.5, 8)
+    assert args.eps_clip_high == args.eps_clip
+    assert args.eval_function_path == args.rollout_function_path
+
+
+def test_derivation_is_idempotent_and_does_not_touch_its_input(make_args: Make) -> None:
+    args = make_args("--save", "/tmp/x", "--dump-details", "/tmp/y")
+    before = dict(vars(args))
+    again = derivation.derive(args)
+    assert vars(args) == before
+    assert vars(again) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "devices", "engines", "ranks"),
+    [
+        ("", 2, 1, 1),
+        ("--colocate", 1, 1, 1),
+        ("--actor-num-gpus-per-node 2 --rollout-num-gpus 4 --rollout-num-gpus-per-engine 2", 6, 2, 2),
+        ("--actor-num-gpus-per-node 2 --rollout-num-gpus 4 --colocate", 4, 4, 2),
+        ("--debug-rollout-only --rollout-num-gpus 2", 2, 2, 0),
+        ("--debug-train-only", 1, 0, 1),
+        ("--rollout-num-gpus 0 --rollout-external-engine-addrs a:1 b:1", 1, 2, 1),
+    ],
+)
+def test_placement_of_the_plan(make_args: Make, flags: str, devices: int, engines: int, ranks: int) -> None:
+    processes = resolve_plan(make_args(*flags.split())).processes
+    assert (processes.devices, processes.engines, processes.trainer_ranks) == (devices, engines, ranks)
+
+
+def test_the_plan_counts_parameters_as_the_model_has_them(make_args: Make) -> None:
+    """Against transformers' own count, norms and biases apart."""
+    transformers = pytest.importorskip("transformers")
+    args = make_args()
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(args.hf_checkpoint))
+    matrices = sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 2)
+    memory = resolve_plan(args).memory
+    assert memory is not None
+    assert memory.parameters == matrices
+    assert memory.kv_cache_per_token == 2 * 4 * 2 * 32 * 4
+
+
+def test_the_description_names_the_essentials(make_args: Make) -> None:
+    text = describe(resolve_plan(make_args("--lr", "3e-4", "--vllm-enforce-eager", "--wandb-key", "secret")))
+    for part in (
+        "4 prompts, 8 samples, at most 64 generated tokens",
+        "1 optimizer steps of 8 samples",
+        "--enforce-eager",
+        "lr=0.0003",
+    ):
+        assert part in text
+    assert "secret" not in text
