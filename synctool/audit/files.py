@@ -12,6 +12,8 @@ from synctool.git.tree import SUBMODULE, SYMLINK, Entry, Tree
 from synctool.translate.translator import decode
 
 Node = TypeVar("Node", bound=ast.AST)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
 
 
 class PythonFile:
@@ -38,6 +40,16 @@ class PythonFile:
         """All nodes of exactly these types."""
         for kind in kinds:
             yield from self._by_type.get(kind, ())  # type: ignore[misc]
+
+    def functions(self) -> Iterator[Function]:
+        """All functions and methods."""
+        yield from self.nodes(ast.FunctionDef)
+        yield from self.nodes(ast.AsyncFunctionDef)
+
+    def definitions(self) -> Iterator[Definition]:
+        """All functions, methods and classes."""
+        yield from self.functions()
+        yield from self.nodes(ast.ClassDef)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first."""

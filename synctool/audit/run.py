@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -11,7 +11,6 @@ from synctool.audit.baseline import Baseline
 from synctool.audit.context import Audit
 from synctool.audit.finding import Finding, Hit, Rule, gather
 from synctool.errors import UsageError
-from synctool.progress import Progress, silent
 
 CHECKS = (
     "removed", "signatures", "imports", "flags", "routes", "options", "ci", "shell", "kills", "requirements", "patches", "lint", "markers",
@@ -41,12 +40,7 @@ def load_check(name: str) -> ModuleType:
 
 
 def run(
-    audit: Audit,
-    *,
-    baseline: Baseline | None = None,
-    only: Collection[str] = (),
-    skip: Collection[str] = (),
-    progress: Progress = silent,
+    audit: Audit, *, baseline: Baseline | None = None, only: Collection[str] = (), skip: Collection[str] = ()
 ) -> Result:
     """Run the checks (all of them, or ``only`` some), in order.
 
@@ -57,13 +51,12 @@ def run(
         load_check(name)
     chosen = [name for name in CHECKS if (not only or name in only) and name not in skip]
     audit.tree.preload(list(audit.tree.entries))
-    hits: list[Hit] = []
-    rules: list[Rule] = []
-    for number, name in enumerate(chosen):
-        progress(number, len(chosen), name)
-        module = load_check(name)
-        rules.extend(module.RULES)
-        hits.extend(module.check(audit))
-    progress(len(chosen), len(chosen))
-    kept, accepted, unused = (baseline or Baseline()).divide(hits, {rule.id for rule in rules})
+    hits = [hit for name in chosen for hit in load_check(name).check(audit)]
+    return divided(hits, chosen, baseline or Baseline())
+
+
+def divided(hits: Iterable[Hit], checks: Iterable[str], baseline: Baseline) -> Result:
+    """The result of checks, with what the baseline accepts set apart."""
+    rules = [rule for name in checks for rule in load_check(name).RULES]
+    kept, accepted, unused = baseline.divide(hits, {rule.id for rule in rules})
     return Result(tuple(gather(kept)), tuple(gather(accepted)), tuple(unused), tuple(rules))

@@ -45,6 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "redo": ("synctool.cli.redo", "Do a step again that was undone."),
     "work": ("synctool.cli.work", "List upstream edits that were filed, not merged, as translated diffs."),
     "verify": ("synctool.cli.verify", "Rebuild downstream from scratch and explain every difference."),
+    "audit": ("synctool.cli.audit", "Find what the sync broke: names, calls, flags, routes, CI, docs and more."),
     "patch": ("synctool.cli.patch", "The patch stack: apply, verify, rebase, refresh and more."),
     "rage": ("synctool.cli.rage", "Bundle versions, state and logs for a bug report, without secrets."),
     "completion": ("synctool.cli.completion", "Print the shell completion script for bash, zsh or fish."),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 
 from synctool.audit.context import Audit
 from synctool.audit.files import Files
@@ -28,24 +27,34 @@ def check(audit: Audit) -> Iterator[Hit]:
         if (
             not path.endswith(".py")
             or path not in audit.through
+            or audit.through.entries[path] == audit.base.entries.get(path)
             or audit.policy.owner_of(path).kind is not OwnerKind.MIRROR
         ):
             continue
         mine = audit.tree.text(path) or ""
-        here = {line.strip() for line in mine.split("\n")}
+        lines = [line.strip() for line in mine.split("\n")]
+        places = {line: number for number, line in reversed(list(enumerate(lines, 1)))}
         flat = " ".join(mine.replace("#", " ").split())
         old = _known(audit.base, path)
         before = _known(audit.before, path) if audit.before is not None else frozenset()
         for comment, anchor in _comments(audit.through, path):
-            fresh = comment not in old or comment in before
-            if (
-                fresh
-                and len(comment) >= 20
-                and anchor in here
-                and " ".join(comment.replace("#", " ").split()) not in flat
-            ):
-                line = next(n for n, text in enumerate(mine.split("\n"), 1) if text.strip() == anchor)
-                yield Hit(RULE, path, path, line, f"lost: {comment[:100]}", "put it back above this line")
+            plain = " ".join(comment.replace("#", " ").split())
+            if len(plain) < 20 or (comment in old and comment not in before) or anchor not in places or plain in flat:
+                continue
+            number = places[anchor]
+            if not _rewritten(plain, lines, number):
+                yield Hit(RULE, path, path, number, f"lost: {plain[:100]}", "put it back above this line")
+
+
+def _rewritten(comment: str, lines: list[str], anchor: int) -> bool:
+    """Whether the comment or docstring at the code says nearly the same: someone changed it, knowingly."""
+    above = [line for line in lines[max(anchor - 12, 0) : anchor - 1] if line.startswith("#")]
+    below = lines[anchor : anchor + 8]
+    for told in (" ".join(above), *above, *below):
+        plain = " ".join(told.replace("#", " ").split())
+        if len(plain) > 12 and SequenceMatcher(None, comment, plain, autojunk=False).ratio() >= 0.5:
+            return True
+    return False
 
 
 def _known(files: Files, path: str) -> frozenset[str]:
@@ -53,31 +62,22 @@ def _known(files: Files, path: str) -> frozenset[str]:
 
 
 def _comments(files: Files, path: str) -> Iterator[tuple[str, str]]:
-    """(comment line, the code line it stands above) and (first line of a docstring, the ``def`` it belongs to)."""
-    text = files.text(path)
-    if text is None:
-        return
-    lines = text.split("\n")
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (tokenize.TokenError, SyntaxError):
-        return
-    for token in tokens:
-        if token.type == tokenize.COMMENT and lines[token.start[0] - 1].lstrip().startswith("#"):
-            anchor = next(
-                (
-                    line.strip()
-                    for line in lines[token.start[0] :]
-                    if line.strip() and not line.lstrip().startswith("#")
-                ),
-                "",
-            )
-            if len(anchor) >= 12:
-                yield token.string, anchor
+    """(block of comment lines, the code line it stands above) and (first line of a docstring, the ``def`` it belongs to)."""
     module = files.python(path)
     if module is None:
         return
-    for node in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+    lines = files.lines(path)
+    texts = [n for n in module.nodes(ast.Constant) if isinstance(n.value, str) and (n.end_lineno or 0) > n.lineno]
+    inside = {number for n in texts for number in range(n.lineno + 1, (n.end_lineno or 0) + 1)}
+    block: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("#") and number not in inside:
+            block.append(line.strip())
+        elif line.strip():
+            if block and len(line.strip()) >= 12:
+                yield "\n".join(block), line.strip()
+            block = []
+    for node in module.definitions():
         told = ast.get_docstring(node)
         if told:
             yield told.split("\n")[0], lines[node.lineno - 1].strip()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 
 from synctool.audit.context import Audit
 from synctool.audit.engine.arguments import registered_options
-from synctool.audit.finding import Edit, Hit, Rule, page
+from synctool.audit.finding import Edit, Hit, Rule
 
 FLAG = Rule(
     "engine-flag",
@@ -37,7 +37,7 @@ def check(audit: Audit) -> Iterator[Hit]:
     )
     known = sorted(audit.engine.arguments)
 
-    @lru_cache(maxsize=None)
+    @cache
     def nearest(flag: str) -> str | None:
         if flag in meant:
             return meant[flag]
@@ -57,7 +57,7 @@ def check(audit: Audit) -> Iterator[Hit]:
                 edit = Edit(path, number, flag, target) if target and flag in meant else None
                 yield Hit(
                     FLAG,
-                    page(path),
+                    _subject(path),
                     path,
                     number,
                     f"{audit.engine.label} has no {flag} ({mend})",
@@ -65,6 +65,11 @@ def check(audit: Audit) -> Iterator[Hit]:
                     edit,
                 )
     yield from _overrides(audit)
+
+
+def _subject(path: str) -> str:
+    """Documents are mended together; a script or module by itself."""
+    return "documents" if path.endswith((".md", ".rst")) else path
 
 
 def _is_about_flags(path: str) -> bool:
@@ -143,7 +148,7 @@ def _overrides(audit: Audit) -> Iterator[Hit]:
                     edit = Edit(path, offset, key, target) if _policy_field(audit, bare) and target else None
                     yield Hit(
                         OVERRIDE,
-                        page(path),
+                        _subject(path),
                         path,
                         offset,
                         f"{engine.label} has no argument {key} ({mend})",

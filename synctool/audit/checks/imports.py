@@ -76,7 +76,7 @@ def _one(audit: Audit, module: PythonFile, node: ast.stmt, source: str, name: st
         elif name is not None and _lacks(audit.own_names(path), name) and audit.own_module(f"{source}.{name}") is None:
             yield Hit(
                 OWN,
-                f"{source}.{name}",
+                source,
                 module.path,
                 node.lineno,
                 f"{path} has no {name}",

@@ -43,6 +43,9 @@ def check(audit: Audit) -> Iterator[Hit]:
         for found in _ruff(folder):
             path = paths[int(Path(found["filename"]).stem)]
             code = found["code"] or "invalid-syntax"
+            inherited = not code.startswith(("E9", "invalid", "F821")) and _was_there(audit, path, found)
+            if inherited:
+                continue
             if code.startswith(_ALWAYS) or (path in audit.changed and not code.startswith(_TASTE)):
                 yield Hit(
                     RULE,
@@ -52,17 +55,12 @@ def check(audit: Audit) -> Iterator[Hit]:
                     f"{code}: {found['message']}",
                     "mend the line, or mark it with a noqa that says why",
                 )
-            elif (
-                code == "F401"
-                and path in audit.changed
-                and not path.endswith("__init__.py")
-                and not _was_there(audit, path, found)
-            ):
+            elif code == "F401" and path in audit.changed and not path.endswith("__init__.py"):
                 yield Hit(RULE, path, path, found["location"]["row"], f"{code}: {found['message']}", "drop the import")
 
 
 def _was_there(audit: Audit, path: str, found: dict) -> bool:  # type: ignore[type-arg]
-    """An unused import that downstream had unused before, or that upstream has unused, is nothing that the sync broke."""
+    """A line that downstream had before, or that upstream has, is nothing that the sync broke (unless it names something undefined)."""
     line = audit.tree.lines(path)[found["location"]["row"] - 1]
     return any(
         files is not None and path in files and line in files.lines(path) for files in (audit.before, audit.through)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from synctool.audit.checks.signatures import absolute
 from synctool.audit.context import Audit
-from synctool.audit.files import PythonFile, dotted
+from synctool.audit.files import Function, PythonFile, dotted
 from synctool.audit.finding import Hit, Rule
 
 RULE = Rule(
@@ -17,8 +18,6 @@ RULE = Rule(
     "argparse stops with 'conflicting option string' at start-up",
 )
 RULES = (RULE,)
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -29,20 +28,37 @@ class _Place:
 
 
 def check(audit: Audit) -> Iterator[Hit]:
-    """Follows a parser from the function that makes it (or that nobody calls) through the functions that it is handed to."""
+    """Follows a parser from the function that makes it (or that nobody calls) through the functions that it is handed to.
+
+    What ``XArgs.add_cli_args`` of another package registers is not seen; by convention its options begin with ``--x-``, so an option of that
+    beginning on the same parser is told.
+    """
     graph = _Graph(audit)
     for key in graph.roots():
         seen: dict[str, _Place] = {}
         for place in graph.registrations(key, frozenset()):
             first = seen.setdefault(place.what, place)
-            if first is not place and (first.path, first.line) != (place.path, place.line):
-                message = (
-                    f"{place.what} is registered at {first.path}:{first.line} and again at {place.path}:{place.line}"
-                )
-                yield Hit(RULE, place.what, place.path, place.line, message, "register it once")
-            elif first is not place:
-                message = f"{place.what} is registered twice by {place.path}:{place.line}, which runs twice"
-                yield Hit(RULE, place.what, place.path, place.line, message, "call it once")
+            if first is place:
+                continue
+            if (first.path, first.line) != (place.path, place.line):
+                told = f"{place.what} is registered at {first.path}:{first.line} and again here"
+                yield Hit(RULE, place.what, place.path, place.line, told, "register it once")
+            else:
+                told = f"{place.what} is registered by a function that runs twice"
+                yield Hit(RULE, place.what, place.path, place.line, told, "call it once")
+        yield from _foreign(audit, list(seen.values()))
+
+
+def _foreign(audit: Audit, places: list[_Place]) -> Iterator[Hit]:
+    for group in places:
+        owner = re.fullmatch(r"all of (?:\w+\.)*(\w+?)Args\.add_cli_args", group.what)
+        if owner is None or (audit.engine is not None and owner[1] in ("AsyncEngine", "Engine", "Frontend")):
+            continue
+        prefix = "--" + re.sub(r"(?<!^)(?=[A-Z])", "-", owner[1]).lower() + "-"
+        for place in places:
+            if place.what.startswith(prefix):
+                told = f"{place.what} is registered here, and {group.what[7:]} ({group.path}:{group.line}) registers its own {prefix}* on the same parser"
+                yield Hit(RULE, place.what, place.path, place.line, told, "leave out one of the two")
 
 
 class _Graph:
@@ -60,7 +76,7 @@ class _Graph:
         ]
         for module in modules:
             if not module.path.startswith("tests/"):
-                for function in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+                for function in module.functions():
                     self.functions[(module.path, function.name)] = (module, function)
                 self.imports[module.path] = dict(self._imported(module))
         for key in self.functions:
@@ -132,14 +148,9 @@ class _Graph:
                     yield from self.registrations(target, above | {key})
                 else:
                     yield _Place(f"all of {target[1]}", module.path, node.lineno)
-            elif (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr == "add_argument"
-                and isinstance(node.func.value, ast.Name)
-            ):
-                if node.func.value.id in parsers and (
-                    not fresh or node.func.value.id not in fresh or node.func.value.id == min(fresh)
-                ):
+            elif isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+                holder = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+                if holder in parsers and (holder not in fresh or holder == min(fresh)):
                     for argument in node.args:
                         if isinstance(argument, ast.Constant) and str(argument.value).startswith("-"):
                             yield _Place(str(argument.value), module.path, node.lineno)

@@ -39,6 +39,8 @@ def check(audit: Audit) -> Iterator[Hit]:
     if not any(len(found) == 2 for found in pages.values()):
         return
     for subject, found in sorted(pages.items()):
+        if _upstreams_own(audit, found):
+            continue
         if len(found) < 2:
             (language, path), *_ = found.items()
             other = "zh" if language == "en" else "en"
@@ -52,6 +54,19 @@ def check(audit: Audit) -> Iterator[Hit]:
             )
         else:
             yield from _compare(audit, subject, found["en"], found["zh"])
+
+
+def _upstreams_own(audit: Audit, found: dict[str, str]) -> bool:
+    """Whether upstream's pages are out of step in the same way: then nothing was lost here."""
+    if audit.through is None or not all(path in audit.through for path in found.values()):
+        return False
+    if len(found) < 2:
+        (language, path), *_ = found.items()
+        other = path.replace(f"{language}/", "zh/" if language == "en" else "en/", 1)
+        return other not in audit.through
+    mine = [[s.level for s in sections(audit.tree.text(path) or "")] for path in found.values()]
+    theirs = [[s.level for s in sections(audit.through.text(path) or "")] for path in found.values()]
+    return mine == theirs
 
 
 def _compare(audit: Audit, subject: str, en: str, zh: str) -> Iterator[Hit]:

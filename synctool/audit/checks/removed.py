@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from synctool.audit.context import Audit
 from synctool.audit.engine.arguments import registered_options
-from synctool.audit.files import Files
+from synctool.audit.files import Files, PythonFile, dotted
 from synctool.audit.finding import Edit, Hit, Rule
 
 NAME = Rule(
@@ -59,13 +59,12 @@ def _names(audit: Audit, base: Files, through: Files, changed: list[str]) -> Ite
     here = _bound(audit.tree, own) if gone else set()
     gone = {name: path for name, path in gone.items() if name not in here}
     for name in sorted(gone):
+        places = list(_uses(audit, name))
+        if not places:
+            continue
         heir = _heir(name, gone[name], base, through)
-        mend = (
-            f"use '{heir}', which took its place upstream; look at its parameters"
-            if heir
-            else "see what upstream does instead"
-        )
-        for path, line in _uses(audit, name):
+        mend = f"use '{heir}', its heir upstream; look at its parameters" if heir else "see what upstream does instead"
+        for path, line in places:
             yield Hit(NAME, name, path, line, f"'{name}' was removed from {gone[name]} upstream", mend)
 
 
@@ -106,48 +105,66 @@ def _bound(files: Files, paths: list[str]) -> set[str]:
 
 
 def _uses(audit: Audit, name: str) -> Iterator[tuple[str, int]]:
+    """Places that use a name. A constant in upper case counts in code alone: elsewhere it is an environment variable's name."""
     word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+    end = re.compile(rf"(?:^|[.:]){re.escape(name)}$")
+    constant = name == name.upper()
     for path in audit.tree.ending(".py", ".sh", ".yml", ".yaml", ".md", ".rst", ".toml"):
         text = audit.tree.text(path)
         if text is None or name not in text:
             continue
         module = audit.tree.python(path) if path.endswith(".py") else None
         if module is None:
-            yield from ((path, n) for n, line in enumerate(text.split("\n"), 1) if word.search(line))
+            if not constant:
+                yield from ((path, n) for n, line in enumerate(text.split("\n"), 1) if word.search(line))
             continue
-        local = {node.name for node in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)}
-        local |= {argument.arg for argument in module.nodes(ast.arg)}
-        if name in local:
+        stored = {node.name for node in module.definitions()}
+        stored |= {argument.arg for argument in module.nodes(ast.arg)}
+        stored |= {n.id for n in module.nodes(ast.Name) if isinstance(n.ctx, ast.Store)}
+        if name in stored:
             continue
         yield from ((path, n.lineno) for n in module.nodes(ast.Attribute) if n.attr == name)
-        stored = {n.id for n in module.nodes(ast.Name) if isinstance(n.ctx, ast.Store)}
-        yield from ((path, n.lineno) for n in module.nodes(ast.Name) if n.id == name and name not in stored)
+        yield from ((path, n.lineno) for n in module.nodes(ast.Name) if n.id == name)
         yield from ((path, n.lineno) for n in module.nodes(ast.ImportFrom) if any(a.name == name for a in n.names))
-        yield from (
-            (path, n.lineno)
-            for n in module.nodes(ast.Constant)
-            if isinstance(n.value, str) and len(n.value) < 300 and re.search(rf"(?:^|\.){re.escape(name)}$", n.value)
-        )
+        if not constant:
+            strings = (n for n in module.nodes(ast.Constant) if isinstance(n.value, str) and len(n.value) < 300)
+            yield from ((path, n.lineno) for n in strings if end.search(str(n.value)))
 
 
 def _heir(name: str, path: str, base: Files, through: Files) -> str | None:
-    """The name that took a removed one's place: new in the same file (or in any changed one), with the likest body or spelling."""
-    old, new = base.python(path), through.python(path) if path in through else None
+    """The name that took a removed one's place in the same file: new there, as public as it was, with the likest body or spelling."""
+    old, new = base.python(path), through.python(path)
     if old is None or new is None:
         return None
-    before = {n.name: n for n in old.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)}
-    fresh = {n.name: n for n in new.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef) if n.name not in before}
+    before = {n.name: n for n in old.definitions()}
     if name not in before:
-        near = difflib.get_close_matches(name, _defined(new.tree), n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name, [n for n in _defined(new.tree) if n != name], n=1, cutoff=0.6)
         return near[0] if near else None
-    body = ast.unparse(before[name])
-    scored = [
-        (difflib.SequenceMatcher(None, body, ast.unparse(node), autojunk=False).ratio(), other)
-        for other, node in fresh.items()
-        if isinstance(node, ast.ClassDef) == isinstance(before[name], ast.ClassDef)
+    likely = [
+        n
+        for n in new.definitions()
+        if n.name not in before
+        and n.name.startswith("_") == name.startswith("_")
+        and isinstance(n, ast.ClassDef) == isinstance(before[name], ast.ClassDef)
     ]
+    words = _words(before[name])
+    scored = [(len(words & (_words(n) | _called(new, n))) / len(words), n.name) for n in likely]
     best = max(scored, default=(0.0, ""))
-    return best[1] if best[0] >= 0.3 else None
+    return best[1] if best[0] >= 0.4 else None
+
+
+def _words(node: ast.AST) -> set[str]:
+    """The names and attributes in a definition."""
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+    return found | {str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+def _called(module: PythonFile, node: ast.AST) -> set[str]:
+    """The words of helpers of the same file that a definition calls: a body is often moved into one."""
+    calls = {dotted(n.func).rpartition(".")[2] for n in ast.walk(node) if isinstance(n, ast.Call)}
+    helpers = [n for n in module.functions() if n.name in calls and n.name.startswith("_")]
+    return {word for helper in helpers for word in _words(helper)}
 
 
 # ---------------------------------------------------------------- options and files

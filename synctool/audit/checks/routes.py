@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from synctool.audit.context import Audit
 from synctool.audit.engine.routes import served_routes
 from synctool.audit.files import PythonFile, flat
-from synctool.audit.finding import Hit, Rule, page
+from synctool.audit.finding import Hit, Rule
 
 ROUTE = Rule("engine-route", "a request to a path that the engine does not serve", "the server answers 404")
 PAYLOAD = Rule(
@@ -24,6 +24,11 @@ _SENDERS = re.compile(r"(?:^|_)(?:post|get|put|delete|request|fetch|urlopen|url|
 _URL = re.compile(
     r"(?:https?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\{\}|\$\{?\w+\}?|<[\w -]+>|\{[\w.\[\]]+\})[^/\s\"'`]*|^\{\})(/[A-Za-z_][\w/.-]*)"
 )
+
+
+#: What stands before the path, when that is computed: a server's address rather than a folder.
+_ADDRESS = re.compile(r"url|addr|endpoint|router|server|host|worker|engine|base$", re.IGNORECASE)
+_SERVED_BELOW_V1 = re.compile(r"/(?:chat/completions|completions|models|embeddings|responses)$")
 
 
 def check(audit: Audit) -> Iterator[Hit]:
@@ -81,12 +86,28 @@ def _requests(module: PythonFile) -> Iterator[tuple[str, int]]:
             continue
         inside.update(ast.walk(node))
         found = _URL.match(text)
-        if found:
-            yield _clean(found[1]), node.lineno
+        if found and (text.startswith("http") or _names_server(node)):
+            path = _clean(found[1])
+            # A base URL mostly ends in /v1 already.
+            yield (f"/v1{path}" if _SERVED_BELOW_V1.match(path) else path), node.lineno
         elif re.match(r"/[A-Za-z_][\w/.-]*$", text) and isinstance(parent, ast.Call) and node in parent.args:
             name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
             if _SENDERS.search(name) and not (name == "get" and len(parent.args) == 2 and parent.args[0] is node):
                 yield _clean(text), node.lineno
+
+
+def _names_server(node: ast.AST) -> bool:
+    """Whether the computed beginning of a string is called like a server's address."""
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    if isinstance(node, ast.FormattedValue):
+        node = node.value
+    if isinstance(node, ast.Call):  # url.rstrip("/"), get_url(...)
+        node = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return _ADDRESS.search(name) is not None
 
 
 def _in_text(text: str) -> Iterator[str]:
@@ -102,7 +123,11 @@ def _clean(path: str) -> str:
 
 def _judge(audit: Audit, real: set[str], allowed: set[str], path: str, where: str, line: int) -> Iterator[Hit]:
     assert audit.engine is not None
-    if path in allowed or any(_matches(route, path) for route in allowed if "{" in route):
+    if (
+        path in allowed
+        or "." in path.rpartition("/")[2]
+        or any(_matches(route, path) for route in allowed if "{" in route)
+    ):
         return
     near = nearest_route(path, real)
     mend = (
@@ -156,7 +181,7 @@ def _payloads(audit: Audit, module: PythonFile) -> Iterator[Hit]:
     """Keys of a dict that is sent to a known route, within one function."""
     assert audit.engine is not None
     routes = {route.path: route for route in audit.engine.routes if route.models}
-    for function in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+    for function in module.functions():
         literal = _dicts(function)
         urls = _strings(function)
         for call in ast.walk(function):
@@ -214,9 +239,10 @@ def _dicts(function: ast.AST) -> dict[str, list[tuple[str, int]]]:
             isinstance(target, ast.Subscript)
             and isinstance(target.value, ast.Name)
             and isinstance(target.slice, ast.Constant)
+            and isinstance(target.slice.value, str)
+            and target.value.id in found
         ):
-            if target.value.id in found and isinstance(target.slice.value, str):
-                found[target.value.id].append((target.slice.value, node.lineno))
+            found[target.value.id].append((target.slice.value, node.lineno))
     return found
 
 

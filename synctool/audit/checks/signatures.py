@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from synctool.audit.context import Audit
-from synctool.audit.files import PythonFile, dotted
+from synctool.audit.files import Function, PythonFile, dotted
 from synctool.audit.finding import Hit, Rule
 from synctool.audit.signature import Signature, class_signature, signature
 
@@ -45,7 +45,7 @@ def _module(audit: Audit, module: PythonFile) -> Iterator[Hit]:
             short = name.rpartition(".")[2]
             yield Hit(
                 RULE,
-                f"{short} ({where})",
+                f"{module.path} calls {where.partition(':')[0]}",
                 module.path,
                 call.lineno,
                 f"{short}() of {where} {wrong}",
@@ -65,7 +65,7 @@ def _local(module: PythonFile) -> dict[str, tuple[Signature, str]]:
     """Functions and classes bound once, at the top level."""
     found: dict[str, tuple[Signature, str]] = {}
     seen: set[str] = set()
-    for function in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+    for function in module.definitions():
         if function.name in seen:
             found.pop(function.name, None)
             continue
@@ -133,9 +133,7 @@ def _method(module: PythonFile, call: ast.Call, name: str) -> tuple[Signature, s
     around = next((up for up in module.ancestors(call) if isinstance(up, ast.ClassDef)), None)
     if around is None:
         return None
-    defined = [
-        item for item in around.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name == name
-    ]
+    defined = [item for item in around.body if isinstance(item, Function) and item.name == name]
     assigned = any(
         isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Store) for n in ast.walk(around)
     )

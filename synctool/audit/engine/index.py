@@ -10,12 +10,12 @@ from typing import Any
 
 from synctool.audit.engine.arguments import argument_fields, registered_options
 from synctool.audit.engine.names import ModuleNames, module_names
-from synctool.audit.engine.routes import Model, Route, models, served_routes
+from synctool.audit.engine.routes import Model, Route, is_program, models, served_routes
 from synctool.audit.engine.source import EngineSource
 from synctool.audit.files import parse
 
 #: Changes whenever the index is built differently.
-FORMAT = 3
+FORMAT = 4
 _INTERESTING = re.compile(
     rb"router\.|app\.|api_route|BaseModel|add_argument|class \w*Args\b|Struct\b|class SamplingParams"
 )
@@ -120,7 +120,8 @@ def build_index(source: EngineSource, package: str, label: str) -> EngineIndex:
             continue
         fields |= argument_fields(module)
         options |= {option for option, _ in registered_options(module)}
-        routes += [route for route, _ in served_routes(module)]
+        if not is_program(module):
+            routes += [route for route, _ in served_routes(module)]
         found_models.update(models(module))
     index = EngineIndex(
         package,

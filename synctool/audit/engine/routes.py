@@ -30,7 +30,7 @@ class Model:
 
 def served_routes(module: PythonFile) -> Iterator[tuple[Route, int]]:
     """Routes that a module serves (FastAPI, Starlette and aiohttp spellings), each with its line."""
-    for function in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+    for function in module.functions():
         for decorator in function.decorator_list:
             if (
                 isinstance(decorator, ast.Call)
@@ -44,6 +44,16 @@ def served_routes(module: PythonFile) -> Iterator[tuple[Route, int]]:
         name = dotted(call.func).rpartition(".")[2] or getattr(call.func, "attr", "")
         if name in _ADDERS and (path := _path_of(call)) is not None:
             yield Route(path), call.lineno
+
+
+def is_program(module: PythonFile) -> bool:
+    """Whether a module makes its application when it is imported: a program of its own, none of the server's routers."""
+    return any(
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and dotted(node.value.func).rpartition(".")[2] in ("FastAPI", "Starlette", "Flask")
+        for node in module.tree.body
+    )
 
 
 def _path_of(call: ast.Call) -> str | None:
