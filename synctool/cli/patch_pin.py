@@ -56,7 +56,7 @@ def command(context: Context, where: Where, version: str | None, to: Path | None
             "there is a pin already", where=str(target), hint="remove it, or choose another folder with --to"
         )
     with tempfile.TemporaryDirectory(prefix="vime-sync-") as scratch:
-        learned = learn_pin(pin, version, Path(scratch), source=where.source, quiet=where.quiet)
+        learned, _ = learn_pin(pin, version, Path(scratch), source=where.source, quiet=where.quiet)
     text = render_pin(learned)
     written: dict[str, Any] = {
         "written": None if dry_run else str(target),

@@ -60,6 +60,8 @@ class Rebased:
     reasons: tuple[str, ...]
     landing: Landing
     conflicts: tuple[ConflictFile, ...] = ()
+    #: For a conflict: every file of the patch as the merge left it, clean or with markers.
+    merged: tuple[tuple[str, bytes], ...] = ()
     #: Offsets at which the hunk fits elsewhere too, merges, half-landed rests: a person must look.
     review: bool = False
 
@@ -211,6 +213,13 @@ def _merge(
         return Rebased(step.patch.name, Fate.LANDED, None, tuple(reasons), landing), tree
     data = join_patch(step.patch.text.header, diff_trees(repo, before, after))
     return Rebased(step.patch.name, Fate.DRIFT, data, tuple(reasons), landing, review=True), changed
+
+
+def _clean_part(repo: Repo, before: str, changed: Tree) -> dict[str, bytes]:
+    """Contents that merged cleanly beside a conflict."""
+    return {
+        c.path: repo.objects.read(c.oid, "blob") for c in tree_diff(repo, before, changed.write()) if c.status != "D"
+    }
 
 
 def _put(tree: Tree, path: str, entry: Entry | None) -> None:

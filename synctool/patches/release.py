@@ -6,15 +6,17 @@ import re
 from pathlib import Path
 
 from synctool.cli.terminal import progress
-from synctool.errors import Refused
+from synctool.errors import Refused, UsageError
 from synctool.patches.acquire import download, find_sdist, parse_source, pip_config
 from synctool.patches.archive import file_sha256
-from synctool.patches.pin import Archive, Pin
-from synctool.patches.store import learn_archive
+from synctool.patches.pin import Archive, Pin, load_pin
+from synctool.patches.store import PinnedSource, learn_archive, open_pin
 
 
-def learn_pin(pin: Pin, version: str, scratch: Path, *, source: str | None = None, quiet: bool = False) -> Pin:
-    """The pin of ``version``, from the archive that the index (or ``source``) has. The archive is kept nowhere but in ``scratch``.
+def learn_pin(
+    pin: Pin, version: str, scratch: Path, *, source: str | None = None, quiet: bool = False
+) -> tuple[Pin, Path]:
+    """The pin of ``version`` and its archive, from the index (then in ``scratch``) or ``source``.
 
     Raises:
         Refused: the index states another hash than the archive has.
@@ -43,4 +45,35 @@ def learn_pin(pin: Pin, version: str, scratch: Path, *, source: str | None = Non
         # The tag is the old one with the version in its place; commit and tree are not known before someone fetches it.
         tag = git.tag.replace(pin.version, version) if git.tag else None
         git = git.model_copy(update={"tag": tag, "commit": None, "tree": None})
-    return pin.model_copy(update={"version": version, "archive": archive, "git": git})
+    return pin.model_copy(update={"version": version, "archive": archive, "git": git}), path
+
+
+def open_release(
+    pin: Pin,
+    version: str,
+    folder: Path,
+    scratch: Path,
+    *,
+    source: str | None = None,
+    offline: bool = False,
+    quiet: bool = False,
+) -> PinnedSource:
+    """The verified source of another release: by the pin in ``folder`` if there is one, else by a pin learned now.
+
+    Raises:
+        EnvironmentFailure: it cannot be had.
+        UsageError: offline, and nothing is pinned or named.
+    """
+    given = parse_source(source)
+    if (folder / "pin.toml").is_file():
+        known = load_pin(folder / "pin.toml")
+        with progress(f"getting {known.label}", quiet=quiet) as update:
+            return open_pin(known, source=given, offline=offline, progress=update)
+    if offline and given is None:
+        raise UsageError(
+            f"{version} is not pinned",
+            where=str(folder),
+            hint="write its pin with 'vime-sync patch pin VERSION', or give --new-source",
+        )
+    learned, archive = learn_pin(pin, version, scratch, source=source, quiet=quiet)
+    return open_pin(learned, source=archive)

@@ -65,10 +65,10 @@ def read_back(folder: Path, before: Tree) -> str:
     tree = before.copy()
     seen = set()
     for member in read_folder(folder):
-        if member.path == NOTE or member.path.endswith(("~", ".swp", ".pyc")):
+        old = known.get(member.path)
+        if member.path == NOTE or (old is None and member.path.endswith(("~", ".swp", ".pyc"))):
             continue
         seen.add(member.path)
-        old = known.get(member.path)
         oid = tree.store.hash("blob", member.data)
         if old is None or old != Entry(member.mode, oid):
             tree.set(member.path, Entry(member.mode, tree.store.write_blob(member.data)))
