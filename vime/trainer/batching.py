@@ -191,6 +191,10 @@ class MicroBatch:
     picks: Picks | None = None
     sampler: torch.Tensor | None = None
 
+    def whole(self, values: torch.Tensor) -> torch.Tensor:
+        """`values` of the positions this rank holds -> of all response tokens, differentiable in its own."""
+        return values
+
     def put(self, column: list[torch.Tensor], values: torch.Tensor) -> None:
         """Write flat response-token `values` into a per-sample column."""
         for sample, part in zip(self.samples, values.split(self.lengths), strict=True):

@@ -49,13 +49,15 @@ class Learner:
         self.optimizer.zero_grad()
         shares: list[dict[str, torch.Tensor]] = []
         bad: list[int] = []
+        finite = True
         for batch in batches:
             share = evaluate(batch)
             share.loss.backward()
             shares.append(share.metrics)
             if not math.isfinite(share.loss.item()):
+                finite = False
                 bad += _wrong_samples(batch, share.token_loss, names)
-        self._require_finite(all(math.isfinite(float(share["loss"])) for share in shares), bad, where)
+        self._require_finite(finite, bad, where)
         if gate is not None:
             gate()
         megatron.finalize_gradients(self.ddp)

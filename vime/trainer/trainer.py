@@ -34,6 +34,7 @@ from vime.trainer import (
 )
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.clock import Clock
+from vime.trainer.critic import Critic, role_args
 from vime.trainer.learner import Learner
 from vime.trainer.model import build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
@@ -43,13 +44,15 @@ from vime.trainer.weights import NamedWeights
 log = logging.getLogger(__name__)
 
 REFERENCE, TEACHER = "ref", "teacher"
+CRITIC = "critic"
 
 
 class Trainer:
     """Trains the policy of one rank. `init` first; then `train`, `iter_hf_weights` and `save` once a rollout."""
 
     def __init__(self, args: Any, *, rank: int = 0, world_size: int = 1, device: torch.device | str = "cpu") -> None:
-        self.args = args
+        self.args = role_args(args, "actor")
+        self._critic_args = role_args(args, "critic")
         self.device = torch.device(device)
         self.layout = parallel.Layout.from_args(args, world_size)
         self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
@@ -96,6 +99,7 @@ class Trainer:
             parts = checkpoint.load(self.args.load, resume, self.place, self.shards, self.device)
             state.load_model_state(self.model, parts["model"])
         # The optimizer copies the weights it starts from, so it is built after they are loaded.
+        self.critic = self._build_critic(resume) if self.args.advantage_estimator == "ppo" else None
         self.actor = Learner(self.model, self.args, self.device, self.steps_per_rollout)
         if resume is not None:
             self._restore(parts)
@@ -103,6 +107,21 @@ class Trainer:
         if asked is not None:
             return asked
         return 0 if resume is None else resume + 1
+
+    def _build_critic(self, resume: int | None) -> Critic:
+        """A critic that starts as the policy does, or as it was saved beside it."""
+        trunk = build_model(self.shape, self.hf_config, self._critic_args, self.device, self.layout.tensor)
+        critic = Critic(self._critic_args, trunk, self.model, self.device, self.steps_per_rollout)
+        parts = None
+        if resume is not None:
+            root = Path(self.args.load) / CRITIC
+            self._agree(lambda: checkpoint.find(root, self.shards, resume))
+            parts = checkpoint.load(root, resume, self.place, self.shards, self.device)
+            state.load_model_state(critic.model, parts["model"])
+        critic.ready()
+        if parts is not None:
+            self._restore_learner(critic.learner, parts)
+        return critic
 
     @property
     def steps_per_rollout(self) -> int:
@@ -172,14 +191,17 @@ class Trainer:
         return outcome[0]
 
     def _restore(self, parts: dict[str, Any]) -> None:
-        if parts["optimizer"]:
-            state.load_optimizer_state(self.actor.optimizer, parts["optimizer"])
-        else:
-            log.warning("the checkpoint was saved with --no-save-optim: the optimizer starts anew")
-        state.set_scheduler_position(self.actor.scheduler, parts["run"]["scheduler_steps"])
+        self._restore_learner(self.actor, parts)
         checkpoint.set_random_states(parts["rank"])
         self.steps_done = parts["run"]["steps_done"]
         self.restored = parts["run"]["blob"]
+
+    def _restore_learner(self, learner: Learner, parts: dict[str, Any]) -> None:
+        if parts["optimizer"]:
+            state.load_optimizer_state(learner.optimizer, parts["optimizer"])
+        else:
+            log.warning("the checkpoint was saved with --no-save-optim: the optimizer starts anew")
+        state.set_scheduler_position(learner.scheduler, parts["run"]["scheduler_steps"])
 
     def save(self, rollout_id: int, blob: Any = None) -> Path:
         """Write a checkpoint of everything after rollout `rollout_id` to `--save`; collective.
@@ -188,28 +210,34 @@ class Trainer:
         """
         if not self.args.save:
             raise VimeError("nowhere to save to", hint="give --save")
+        if self.critic is not None:
+            # First, so that a complete checkpoint of the policy has its critic.
+            self._save_learner(Path(self.args.save) / CRITIC, rollout_id, self.critic.learner, None)
+        return self._save_learner(self.args.save, rollout_id, self.actor, blob)
+
+    def _save_learner(self, root: str | Path, rollout_id: int, learner: Learner, blob: Any) -> Path:
         return checkpoint.save(
-            self.args.save,
+            root,
             rollout_id,
             self.place,
             self.shards,
             {
-                "model": lambda: state.model_state(self.model),
-                "optimizer": self._optimizer_state,
+                "model": lambda: state.model_state(learner.model),
+                "optimizer": lambda: self._optimizer_state(learner),
                 "rank": checkpoint.random_states,
                 "run": lambda: {
                     "rollout_id": rollout_id,
-                    "scheduler_steps": self.actor.scheduler.num_steps,
+                    "scheduler_steps": learner.scheduler.num_steps,
                     "steps_done": self.steps_done,
                     "blob": blob,
                 },
             },
         )
 
-    def _optimizer_state(self) -> list[dict[str, Any]]:
+    def _optimizer_state(self, learner: Learner) -> list[dict[str, Any]]:
         if self.args.no_save_optim:
             return []
-        return state.optimizer_state(self.actor.optimizer, separate_main=self.dtype != torch.float32)
+        return state.optimizer_state(learner.optimizer, separate_main=self.dtype != torch.float32)
 
     def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
         """(Hugging Face name, whole tensor) of every weight, gathered over tensor ranks; collective, to be exhausted."""
@@ -295,6 +323,11 @@ class Trainer:
         if self.args.loss_type != "sft_loss":
             metrics |= self._prepare(rollout_id, data, steps, packs, clock)
         sums: dict[str, float] = {}
+        if self.critic is not None:
+            metrics |= self._train_critic(rollout_id, data, steps, packs)
+            clock.lap("critic_train")
+            if rollout_id < self.args.num_critic_only_steps:
+                return metrics | clock.metrics()
         for number, (step, micro_batches) in enumerate(zip(steps, packs, strict=True)):
             where = f"rollout {rollout_id}, step {number}"
             gate = partial(self._check_parity, data, where, metrics) if number == 0 else None
@@ -308,6 +341,19 @@ class Trainer:
         tokens = parallel.sum_metrics({"tokens": float(sum(data["total_lengths"]))})["tokens"]
         metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
         return metrics | clock.metrics()
+
+    def _train_critic(
+        self, rollout_id: int, data: TrainData, steps: list[Step], packs: list[list[MicroBatch]]
+    ) -> dict[str, float]:
+        assert self.critic is not None
+        sums: dict[str, float] = {}
+        for number, (step, batches) in enumerate(zip(steps, packs, strict=True)):
+            if step.tokens:
+                for name, value in self.critic.step(data, batches, f"rollout {rollout_id}, step {number}").items():
+                    sums[name] = sums.get(name, 0.0) + value
+        return {f"train/critic-{name}": value / len(steps) for name, value in sums.items()} | {
+            "train/critic-lr-pg_0": self.critic.learner.lr
+        }
 
     def _prepare(
         self, rollout_id: int, data: TrainData, steps: list[Step], packs: list[list[MicroBatch]], clock: Clock
@@ -333,6 +379,9 @@ class Trainer:
                 data, self.scorer.repack(data, [batch for step in needed for batch in step])
             )
             clock.lap("log_probs")
+        if self.critic is not None:
+            data["values"] = self.critic.values(data, self.scorer.repack(data, every))
+            clock.lap("values")
         if self.args.disable_compute_advantages_and_returns:
             return {}
         sums = estimators.compute(self.args, data, self._sum_over_data)
