@@ -20,6 +20,8 @@ class PullRequest(NamedTuple):
     head: str = ""
     merge_commit: str | None = None
     body: str = ""
+    #: ``owner:branch`` that it comes from.
+    branch: str = ""
 
 
 class Budget(NamedTuple):
@@ -62,6 +64,33 @@ class Forge(Protocol):
 
     def budget(self) -> Budget | None:
         """What is left to spend, as far as it is known without asking."""
+        ...
+
+
+class PublishingForge(Forge, Protocol):
+    """A forge that can also be written to. Every write is safe to call again; none says what it did: callers read back."""
+
+    def open_pulls(self) -> tuple[PullRequest, ...]:
+        """All open pull requests, newest first. Raises as ``pull``."""
+        ...
+
+    def branch_head(self, branch: str) -> str | None:
+        """The commit that a branch (or ``owner:branch`` of a fork) points to at the forge, or None when there is none. Raises as ``pull``."""
+        ...
+
+    def create_pull(self, *, title: str, body: str, head: str, base: str, draft: bool) -> int:
+        """Open a pull request and return its number. ``head`` is a branch, or ``owner:branch`` of a fork.
+
+        Raises:
+            RateLimited: the budget is spent.
+            EnvironmentFailure: the forge refuses (the message says why), or can't be reached.
+        """
+        ...
+
+    def update_pull(
+        self, number: int, *, title: str | None = None, body: str | None = None, state: str | None = None
+    ) -> None:
+        """Change what is not None. ``state`` is ``open`` or ``closed``. Raises as ``create_pull``."""
         ...
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from synctool.errors import EnvironmentFailure, Refused
 from synctool.forge.base import Budget, PullRequest, RateLimited
+from synctool.redact import redact
 
 if TYPE_CHECKING:
     import github
@@ -114,8 +115,80 @@ class GitHubForge:
         reset = datetime.datetime.fromtimestamp(self._client.requester.rate_limiting_resettime, datetime.UTC)
         return Budget(remaining, limit, reset)
 
+    def open_pulls(self) -> tuple[PullRequest, ...]:
+        """See ``PublishingForge``."""
+
+        def ask() -> tuple[PullRequest, ...]:
+            return tuple(map(_value, self.client.get_repo(self.slug).get_pulls(state="open")))
+
+        return self._ask(ask, "the open pull requests") or ()
+
+    def branch_head(self, branch: str) -> str | None:
+        """See ``PublishingForge``."""
+        owner, colon, name = branch.rpartition(":")
+        slug = f"{owner}/{self.slug.partition('/')[2]}" if colon else self.slug
+        return self._ask(lambda: str(self.client.get_repo(slug).get_branch(name).commit.sha), f"branch {branch}")
+
+    def create_pull(self, *, title: str, body: str, head: str, base: str, draft: bool) -> int:
+        """See ``PublishingForge``."""
+        whose = head if ":" in head else f"{self.slug.partition('/')[0]}:{head}"
+        tried = False
+
+        def send() -> int:
+            nonlocal tried
+            # An attempt that broke off may have been heard: a second one must not open a second pull request.
+            if tried:
+                pulls = map(_value, self.client.get_repo(self.slug).get_pulls(state="open", head=whose, base=base))
+                if (there := next((pull for pull in pulls if pull.branch in ("", whose)), None)) is not None:
+                    return there.number
+            tried = True
+            made = self.client.get_repo(self.slug).create_pull(base, head, title=title, body=body, draft=draft)
+            return int(made.number)
+
+        return self._send(send, f"a pull request from {head} into {base}")
+
+    def update_pull(
+        self, number: int, *, title: str | None = None, body: str | None = None, state: str | None = None
+    ) -> None:
+        """See ``PublishingForge``."""
+        changes = {k: v for k, v in (("title", title), ("body", body), ("state", state)) if v is not None}
+        self._send(lambda: self.client.get_repo(self.slug).get_pull(number).edit(**changes), f"#{number}")
+
     def _ask(self, call: Callable[[], T], what: str) -> T | None:
-        """The answer, or None where GitHub knows no such thing (404, or 422 for an unknown commit).
+        """The answer, or None where GitHub knows no such thing (404, or 422 for an unknown commit). Raises as ``_patiently``."""
+        import github
+
+        def ask() -> T | None:
+            try:
+                return call()
+            except github.GithubException as error:
+                if error.status in (404, 422):
+                    return None
+                raise
+
+        return self._patiently(ask, what, "reading")
+
+    def _send(self, call: Callable[[], T], what: str) -> T:
+        """What a write gives. Raises as ``_patiently``, and says why when GitHub refuses the request itself."""
+        import github
+
+        def send() -> T:
+            try:
+                return call()
+            except github.GithubException as error:
+                if error.status in (404, 422):
+                    raise EnvironmentFailure(
+                        f"GitHub refuses to write {what}: {_said(error)}",
+                        where=self.slug,
+                        hint="the branch, its base or the pull request does not exist there"
+                        + (", or the token may not write to this project" if error.status == 404 else ""),
+                    ) from None
+                raise
+
+        return self._patiently(send, what, "writing")
+
+    def _patiently(self, call: Callable[[], T], what: str, doing: str) -> T:
+        """Call, and call again after a short rate limit or a server error.
 
         Raises:
             RateLimited: it would take longer than our patience.
@@ -129,8 +202,6 @@ class GitHubForge:
             try:
                 return call()
             except github.GithubException as error:
-                if error.status in (404, 422):
-                    return None
                 wait = _limit_wait(error)
                 if wait is not None:
                     self._wait(wait, what)
@@ -143,9 +214,9 @@ class GitHubForge:
                     ) from None
                 if error.status == 403:
                     raise EnvironmentFailure(
-                        f"GitHub does not allow reading {what}",
+                        f"GitHub does not allow {doing} {what}",
                         where=self.slug,
-                        hint="the token lacks read access to this project",
+                        hint=f"the token lacks access for {doing} in this project",
                     ) from None
                 failures += 1
                 if error.status < 500 or failures >= ATTEMPTS:
@@ -194,6 +265,18 @@ def _limit_wait(error: github.GithubException) -> float | None:
     return None
 
 
+def _said(error: github.GithubException) -> str:
+    """GitHub's reasons, in a line."""
+    data = error.data if isinstance(error.data, dict) else {}
+    details = [
+        str(one.get("message") or " ".join(str(one[k]) for k in ("resource", "field", "code") if k in one))
+        if isinstance(one, dict)
+        else str(one)
+        for one in data.get("errors") or ()
+    ]
+    return redact("; ".join(filter(None, [str(data.get("message", f"status {error.status}")), *details])))
+
+
 def _value(raw: Raw) -> PullRequest:
     """Only fields that GitHub's lists carry too: any other would cost PyGithub a further request."""
     merged = raw.merged_at is not None
@@ -209,4 +292,5 @@ def _value(raw: Raw) -> PullRequest:
         # Before the merge this names a trial merge that never lands.
         merge_commit=raw.merge_commit_sha if merged else None,
         body=raw.body or "",
+        branch=raw.head.label or "",
     )

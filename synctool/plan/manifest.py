@@ -85,6 +85,7 @@ class Entry:
     owner: str = ""
     mirrored: str = ""
     line: int = 0
+    subject: str = ""
 
     @property
     def by_hand(self) -> bool:
@@ -262,6 +263,7 @@ def _entry(table: dict[str, Any], line: int, file: str) -> Entry:
         table.get("owner", "").strip(),
         table.get("mirrored", ""),
         line,
+        table.get("subject", ""),
     )
     if entry.by_hand and decision is not Kind.TAKE and not entry.reason:
         raise ConfigError(

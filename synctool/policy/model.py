@@ -2,7 +2,8 @@
 
 One table a kind of rule: ``[[family]]`` and ``[[term]]`` (words), ``[[flag]]`` (command-line flags), ``[[protect]]`` (text that is never
 translated), ``[[path]]`` (moves), ``[[owner]]`` (who decides about a path), ``[[exclude]]`` (upstream changes left out), ``[deleted]``
-(what a missing file means). ``only`` and ``except`` hold globs on *downstream* paths, as do the paths of ``[[owner]]``.
+(what a missing file means), ``[[neutral]]`` and ``[[require]]`` (evidence). ``only`` and ``except`` hold globs on *downstream* paths, as do the paths of
+``[[owner]]`` and ``[[neutral]]``.
 """
 
 from __future__ import annotations
@@ -350,6 +351,42 @@ class Translate(Rule):
     )
 
 
+class EvidenceKind(StrEnum):
+    """What a piece of evidence is about."""
+
+    TEST = "test"
+    LINT = "lint"
+    PATCHES = "patches"
+    AUDIT = "audit"
+    IMAGE = "image"
+    E2E = "e2e"
+    CI = "ci"
+
+
+class Neutral(Rule):
+    """Paths that certain kinds of evidence do not depend on: a change there narrows such evidence, where any other makes it stale."""
+
+    paths: Annotated[tuple[Glob, ...], Field(min_length=1)] = Field(description="Globs of downstream paths.")
+    kinds: tuple[EvidenceKind, ...] = Field(
+        default=(EvidenceKind.TEST, EvidenceKind.IMAGE, EvidenceKind.E2E),
+        description="The kinds of evidence that do not depend on them.",
+    )
+    reason: Reason = Field(description="Why they can't change what was seen.")
+
+    def describe(self) -> str:
+        return f"neutral {', '.join(self.paths)}"
+
+
+class Require(Rule):
+    """Evidence without which a sync is not done: it is told as pending until a green record of that name holds."""
+
+    name: Text = Field(description="The name that its records carry.")
+    reason: Reason = Field(description="What it shows.")
+
+    def describe(self) -> str:
+        return f"require {self.name}"
+
+
 class Ownership(NamedTuple):
     """Who decides about one path, and by which rule (``rule`` is a glob or "default", ``where`` is file:line)."""
 
@@ -374,6 +411,8 @@ class Policy(Rule):
     owners: tuple[Owner, ...] = Field(default=(), alias="owner")
     exclusions: tuple[Exclude, ...] = Field(default=(), alias="exclude")
     deleted: Deleted = Deleted()
+    neutrals: tuple[Neutral, ...] = Field(default=(), alias="neutral")
+    required: tuple[Require, ...] = Field(default=(), alias="require")
 
     _file: str = PrivateAttr(default="vime-sync.toml")
     _owners: dict[str, Ownership] = PrivateAttr(default_factory=dict)
@@ -389,7 +428,8 @@ class Policy(Rule):
 
     def rules(self) -> Iterator[Rule]:
         """All rules of all tables, in the order of the tables above."""
-        for group in (self.families, self.terms, self.flags, self.protected, self.paths, self.owners, self.exclusions):
+        groups = (self.families, self.terms, self.flags, self.protected, self.paths, self.owners, self.exclusions)
+        for group in (*groups, self.neutrals, self.required):
             yield from group
 
     def owner_of(self, path: str) -> Ownership:
