@@ -96,7 +96,10 @@ def sweep(run_id: str, grace: float = 5.0, spare: Iterable[int] = ()) -> list[Ru
     ended: dict[int, RunProcess] = {}
     deadline = time.monotonic() + grace
     number = signal.SIGTERM if grace > 0 else signal.SIGKILL
-    while left := [one for one in processes(run_id) if one.pid not in spared]:
+    quiet = 0
+    while quiet < 2:  # a process in the middle of its exec shows no environment: look twice
+        left = [one for one in processes(run_id) if one.pid not in spared]
+        quiet = 0 if left else quiet + 1
         if time.monotonic() > deadline:
             number = signal.SIGKILL
         for one in left:

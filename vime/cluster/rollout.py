@@ -60,8 +60,8 @@ class RolloutManager:
         tokens = sum(sample.response_length for sample in samples)
         return samples, {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / elapsed} | output.metrics
 
-    def evaluate(self, rollout_id: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """Metrics of all evaluation data sets, and the first answers of the first."""
+    def evaluate(self, rollout_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Metrics of all evaluation data sets, under "datasets" their names, and the first answers of the first."""
         from vime.rollout.types import eval_output
 
         result = eval_output(
@@ -77,7 +77,7 @@ class RolloutManager:
             {"prompt": s.prompt, "response": s.response, "label": s.label, "reward": s.reward}
             for s in first["samples"][:_EXAMPLES]
         ]
-        return result.metrics | means, answers
+        return result.metrics | means | {"datasets": list(result.data)}, answers
 
     def save(self, rollout_id: int) -> None:
         self.source.save(rollout_id)
@@ -109,8 +109,8 @@ class Rollouts:
         samples, metrics = self.actor.generate.options(num_returns=2).remote(rollout_id)
         return samples, self._wait(metrics, "rollout")
 
-    def evaluate(self, rollout_id: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        found: tuple[dict[str, float], list[dict[str, Any]]] = self._wait(
+    def evaluate(self, rollout_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        found: tuple[dict[str, Any], list[dict[str, Any]]] = self._wait(
             self.actor.evaluate.remote(rollout_id), "evaluation"
         )
         return found

@@ -59,8 +59,7 @@ class Run:
         """Evaluate after `step` training steps and record it."""
         found, self.answers = self.rollouts.evaluate(step)
         self._record("eval", step, found)
-        shown = {name: value for name, value in found.items() if name.startswith("eval/") and name.count("/") == 1}
-        self.console.say(f"eval after {step} steps  " + "  ".join(f"{n.removeprefix('eval/')} {v:.3f}" for n, v in shown.items()))
+        self.console.say(f"eval after {step} steps  " + "  ".join(f"{n} {found[f'eval/{n}']:.3f}" for n in found["datasets"]))
 
     def record_step(self, rollout_id: int, metrics: Mapping[str, Any], trained: Mapping[int, int]) -> None:
         """One finished step: metrics everywhere they go, and what was trained in the ledger."""

@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 
 #: Ray's shared memory. Rollouts of text are small; larger ones spill.
 _OBJECT_STORE_BYTES = 256 << 20
-#: Bytes of shared memory that Ray leaves alone below this: it would warn and use /tmp.
 _PLACEMENT_SECONDS = 120.0
 
 
@@ -71,7 +70,8 @@ class Session:
 
         `devices` is how many the run places; on a CPU they are only a count, which may exceed the cores.
         """
-        os.environ.setdefault("RAY_DEDUP_LOGS", "1")
+        if not sys.stderr.isatty():
+            os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_enable_metrics_collection", "0")

@@ -22,6 +22,9 @@ from vime.rollout.client import Generation, SamplingParams
 
 #: Seconds for a call that only asks the engine to abort.
 _ABORT_SECONDS = 10.0
+#: Seconds that an idle connection is kept. A server closes it after 5 unless told otherwise, and a request that meets the
+#: closing of its connection fails; our own servers keep it longer (`command`).
+_IDLE_SECONDS = 3.0
 
 
 class HttpEngineClient:
@@ -118,7 +121,8 @@ class HttpEngineClient:
         if session is None or session.closed:
             # Deadlines are ours, a request at a time; the number in flight is the rollout's decision.
             session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, force_close=False), timeout=aiohttp.ClientTimeout(total=None)
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None),
             )
             self._sessions[loop] = session
         return session

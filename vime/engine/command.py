@@ -58,6 +58,7 @@ def server_environment(args: Namespace, threads: int) -> dict[str, str]:
     """The environment of a server: this process's, with what vLLM needs. What the user exported wins."""
     defaults = {
         "VLLM_SERVER_DEV_MODE": "1",  # the routes that pause and that change weights
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600",  # s; longer than clients keep an idle connection
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",

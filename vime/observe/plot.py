@@ -25,8 +25,8 @@ def plot_run(directory: Path, target: Path | None = None) -> Path:
         raise UsageError("no training step is recorded there", where=str(directory))
     figure, (top, bottom) = pyplot.subplots(2, 1, figsize=_SIZE, sharex=True, height_ratios=(3, 1))
     _line(top, steps, "rollout/raw_reward", "reward of the training samples")
-    for name in sorted({name for record in evals for name in record if name.startswith("eval/") and name.count("/") == 1}):
-        _line(top, evals, name, name, marker="o")
+    for name in dict.fromkeys(name for record in evals for name in record["datasets"]):
+        _line(top, evals, f"eval/{name}", f"evaluation {name}", marker="o")
     top.set_ylabel("reward, share")
     top.set_ylim(0, 1)
     top.legend(loc="lower right", frameon=False)

@@ -33,10 +33,9 @@ def summary(
 def before_after(steps: Sequence[Mapping[str, Any]], evals: Sequence[Mapping[str, Any]]) -> str:
     """First and last evaluation of each data set, and the first and last training steps' reward."""
     rows = [["", "before", "after"]]
-    names = sorted({name for record in evals for name in record if name.startswith("eval/") and name.count("/") == 1})
-    for name in names:
-        values = [record[name] for record in evals if record.get(name) is not None]
-        rows.append([name.removeprefix("eval/"), f"{values[0]:.3f}", f"{values[-1]:.3f}"])
+    for name in dict.fromkeys(name for record in evals for name in record["datasets"]):
+        values = [record[f"eval/{name}"] for record in evals if record.get(f"eval/{name}") is not None]
+        rows.append([name, f"{values[0]:.3f}", f"{values[-1]:.3f}"])
     rewards = [record["rollout/raw_reward"] for record in steps if record.get("rollout/raw_reward") is not None]
     if rewards:
         count = min(_AVERAGED, len(rewards))
