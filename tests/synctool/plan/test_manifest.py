@@ -80,10 +80,10 @@ def test_an_update_keeps_every_foreign_line(before, after, data):
     assert again == updated, "a second update finds nothing to do"
     ours = [
         line
-        for line in text.splitlines()
+        for line in text.split("\n")  # TOML lines: U+0085 in a reason ends none
         if "#" in line and not line.startswith(("subject", "reason", "owner", "evidence", "depends_on", " "))
     ]
-    left = iter(updated.splitlines())
+    left = iter(updated.split("\n"))
     assert all(line in left for line in ours), "comments in order"
     parsed, was = tomllib.loads(updated), tomllib.loads(text)
     assert parsed["evidence"] == was["evidence"]
