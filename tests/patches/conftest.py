@@ -6,6 +6,7 @@ not touched. With ``--stock`` every test here is expected to fail, and one that 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -167,8 +168,6 @@ def environment(paths: list[str]) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "TORCH_COMPILE_DISABLE": "1",
-        # A script's folder would come first otherwise, and its log last.
-        "PYTHONUNBUFFERED": "1",
     }
 
 
@@ -238,10 +237,8 @@ class Server:
 
     def stop(self) -> None:
         self.http.close()
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
 

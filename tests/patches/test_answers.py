@@ -11,14 +11,24 @@ pytestmark = pytest.mark.engine
 
 PROMPT = [5, 17, 99, 200, 42, 7, 33]
 COMPLETION = {"model": "m", "prompt": PROMPT, "max_tokens": 6, "temperature": 0, "ignore_eos": True}
-CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+CHAT = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_tokens": 6,
+    "temperature": 0,
+    "ignore_eos": True,
+}
 
 
 def test_weight_version_on_every_answer_and_event(dense: Any) -> None:
     """Plain answers, every event with a choice, and spans on what has finished; also when the version changes on the way."""
     dense.post("/update_weight_version", {"new_version": "seven"})
     tokens = dense.request(PROMPT, max_tokens=6, temperature=0)
-    for path, body in (("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT), ("/inference/v1/generate", tokens)):
+    for path, body in (
+        ("/v1/completions", COMPLETION),
+        ("/v1/chat/completions", CHAT),
+        ("/inference/v1/generate", tokens),
+    ):
         choice = dense.post(path, body)["choices"][0]
         span = [{"version": "seven", "start": 0, "end": 6}]
         assert (choice["weight_version"], choice["weight_versions"]) == ("seven", span), path
@@ -58,14 +68,15 @@ def test_abort_before_the_first_token_ends_the_stream_with_an_event(dense: Any) 
         abort_all(dense, len(routes))
         ended = {path: [e["choices"][0]["finish_reason"] for e in stream.result()] for path, stream in streams.items()}
     dense.post("/resume")
-    assert {path: reasons[-1:] for path, reasons in ended.items()} == dict.fromkeys(routes, ["abort"])
+    assert {path: reasons[-1:] for path, reasons in ended.items()} == {path: ["abort"] for path in routes}
 
 
 def test_speculative_metrics_survive_a_stop_string_and_an_abort(dense: Any) -> None:
     """Ends that the frontend decides keep the acceptance totals of the steps before."""
     body = {**COMPLETION, "max_tokens": 60}
     whole = dense.post("/v1/completions", body)
-    assert whole["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0  # an end by length has them without the patch
+    # An end by length has them without the patch.
+    assert whole["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
     text = whole["choices"][0]["text"]
     stopped = dense.post("/v1/completions", {**body, "stop": [text[20:24]]})
     assert stopped["choices"][0]["finish_reason"] == "stop"

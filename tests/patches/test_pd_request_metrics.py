@@ -22,14 +22,20 @@ def test_remote_kv_is_timed(dense: Any) -> None:
     times = []
     for polls in (1, 400):
         remote = {"do_remote_prefill": True, "polls": polls}
-        metrics = dense.generate([12 + polls % 7] * 40, max_tokens=2, temperature=0, kv_transfer_params=remote)["metrics"]
+        answer = dense.generate([12 + polls % 7] * 40, max_tokens=2, temperature=0, kv_transfer_params=remote)
+        metrics = answer["metrics"]
         parts = [metrics[part] for part in PARTS]
         assert min(parts) >= 0
         assert sum(parts) == pytest.approx(metrics["queue_time_ms"], abs=1e-3)
         times.append(metrics["kv_transfer_time_ms"])
     assert times[1] > times[0] > 0
 
-    body = {"model": "m", "prompt": [14] * 40, "max_tokens": 2, "kv_transfer_params": {"do_remote_prefill": True, "polls": 5}}
+    body = {
+        "model": "m",
+        "prompt": [14] * 40,
+        "max_tokens": 2,
+        "kv_transfer_params": {"do_remote_prefill": True, "polls": 5},
+    }
     assert dense.post("/v1/completions", body)["metrics"]["kv_transfer_time_ms"] > 0
     streamed = {**body, "prompt": [15] * 40, "stream": True, "stream_options": {"include_usage": True}}
     assert list(dense.events("/v1/completions", streamed))[-1]["metrics"]["kv_transfer_time_ms"] > 0

@@ -43,9 +43,7 @@ def test_sampling_mask_without_top_k(masks: Any) -> None:
 @pytest.mark.parametrize(
     ("temperature", "top_p", "top_k"), [(0.7, 0.8, -1), (1.0, 0.95, -1), (1.0, 0.9, 50), (0.5, 1.0, 10)]
 )
-def test_values_against_fp64(
-    masks: Any, models: dict[str, Path], temperature: float, top_p: float, top_k: int
-) -> None:
+def test_values_against_fp64(masks: Any, models: dict[str, Path], temperature: float, top_p: float, top_k: int) -> None:
     """Support and values equal an fp64 reference of the sampler; the sampled token's entry is its log-probability."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -21,7 +21,7 @@ from triton import backends
 
 backends.backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True))
 
-from vllm.v1.sample.ops import topk_topp_sampler
+from vllm.v1.sample.ops import topk_topp_sampler  # noqa: E402 (reads what was set above)
 
 topk_topp_sampler.HAS_TRITON = False
 

@@ -52,7 +52,9 @@ class LateKV(KVConnectorBase_V1):
         for request_id in self._polls_left:
             self._polls_left[request_id] -= 1
         # An aborted request's transfer is given up at once; until then the scheduler keeps its blocks.
-        done = {request_id for request_id, left in self._polls_left.items() if left <= 0 or request_id in finished_req_ids}
+        done = {
+            request_id for request_id, left in self._polls_left.items() if left <= 0 or request_id in finished_req_ids
+        }
         for request_id in done:
             del self._polls_left[request_id]
         return None, done

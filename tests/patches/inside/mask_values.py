@@ -30,7 +30,12 @@ def kernel() -> dict[str, Any]:
     sampled = torch.tensor([3, 1], dtype=torch.int32)
     halves = [
         SamplingMaskTensors.from_logits(
-            logits[low:high], torch.tensor([0, high - low], dtype=torch.int32), sampled[i : i + 1], 4, 4, return_logprobs=True
+            logits[low:high],
+            torch.tensor([0, high - low], dtype=torch.int32),
+            sampled[i : i + 1],
+            4,
+            4,
+            return_logprobs=True,
         )
         for i, (low, high) in enumerate(((0, 3), (3, 5)))
     ]
