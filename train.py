@@ -16,7 +16,9 @@ prepared = environment.prepare()  # before anything can load torch
 from vime.arguments import parse_args  # noqa: E402
 from vime.arguments.plan import describe, resolve_plan  # noqa: E402
 from vime.cluster.run import Run, due, open_run  # noqa: E402
+from vime.data.preflight import preflight, steps_of  # noqa: E402
 from vime.errors import VimeError  # noqa: E402
+from vime.hooks import check_hooks  # noqa: E402
 
 
 def loop(run: Run) -> None:
@@ -55,6 +57,9 @@ def main(argv: list[str]) -> int:
 
             argv = default_flags()
         args = parse_args(argv)
+        # Before a process starts: the user's functions by signature, every row of the prompt files, the number of steps.
+        check_hooks(args)
+        args.num_rollout = steps_of(args, preflight(args))
         if args.dry_run:
             print(describe(resolve_plan(args)))
             return 0

@@ -134,19 +134,22 @@ def is_async(hook: Callable[..., Any]) -> bool:
 
 
 def check_hooks(args: Namespace) -> None:
-    """Load every hook that `args` names. Raises Problems with all that is wrong."""
-    problems = []
-    for option in SPECS:
-        paths = getattr(args, option)
+    """Load every hook that `args` and its evaluation datasets name. Raises Problems with all that is wrong."""
+    from vime.rollout.eval_config import eval_datasets
+
+    named = [(option, getattr(args, option)) for option in SPECS]
+    for dataset in eval_datasets(args):
+        named += [(option, getattr(dataset, option)) for option in ("custom_rm_path", "custom_generate_function_path")]
+    problems: dict[tuple[str, str], Problem] = {}
+    for option, paths in named:
         for path in paths if isinstance(paths, list) else [paths]:
-            if path is None:
-                continue
             try:
-                load_hook(option, path)
+                if path is not None:
+                    load_hook(option, path)
             except HookError as error:
-                problems.append(Problem(str(error), error.hint))
+                problems[option, path] = Problem(str(error), error.hint)
     if problems:
-        raise Problems(problems)
+        raise Problems(list(problems.values()))
 
 
 def _check_call(hook: Callable[..., Any], path: str, spec: Spec, where: str) -> None:

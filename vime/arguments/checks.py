@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from vime.arguments.catalogue import nearest
 from vime.arguments.check_algorithm import ALGORITHM_CHECKS
 from vime.arguments.check_sizes import SIZE_CHECKS
 from vime.arguments.unsupported import unsupported
 from vime.errors import Problem
+from vime.rollout.rewards.names import KNOWN, LABELLED, base_name
 
 Check = Callable[[Namespace], Iterator[Problem]]
-
-#: Reward types that compare with a reference answer.
-LABELLED_REWARDS = ("math", "dapo", "deepscaler", "f1", "gpqa", "reverse_word")
 
 
 def check(args: Namespace) -> list[Problem]:
@@ -196,9 +195,27 @@ def queue(args: Namespace) -> Iterator[Problem]:
         yield Problem("--rollout-storage-profile juicefs needs --rollout-storage-declaration")
 
 
+def reward(args: Namespace) -> Iterator[Problem]:
+    kind = base_name(args.rm_type or "")
+    if not kind or args.custom_rm_path:
+        return
+    if kind not in KNOWN:
+        near = nearest(kind, KNOWN)
+        yield Problem(
+            f"--rm-type {args.rm_type} is not known", f"did you mean {near}?" if near else f"known: {', '.join(KNOWN)}"
+        )
+    if kind in LABELLED and args.label_key is None and args.prompt_data is not None:
+        yield Problem(f"--rm-type {args.rm_type} compares with a reference answer", "name its column with --label-key")
+    if kind == "remote_rm" and args.rm_url is None:
+        yield Problem("--rm-type remote_rm needs --rm-url")
+    if args.group_rm and not args.custom_rm_path:
+        yield Problem("--group-rm needs --custom-rm-path", "the built-in rewards score one answer at a time")
+
+
 CHECKS: tuple[Check, ...] = (
     required,
     files_exist,
+    reward,
     reference_exists,
     *SIZE_CHECKS,
     *ALGORITHM_CHECKS,

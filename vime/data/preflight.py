@@ -23,7 +23,6 @@ class Columns:
     metadata: str | None = None
     tools: str | None = None
     chat_template: bool = False
-    label_needed_by: str | None = None
 
 
 @dataclass
@@ -43,17 +42,12 @@ class _Trouble:
 
 def columns_of(args: Namespace) -> Columns:
     """The columns of ``--prompt-data``."""
-    from vime.arguments.checks import LABELLED_REWARDS
-
-    kind = (args.rm_type or "").removeprefix("boxed_")
-    needs_label = kind in LABELLED_REWARDS and args.custom_rm_path is None
     return Columns(
         input=args.input_key,
         label=args.label_key,
         metadata=args.metadata_key,
         tools=args.tool_key,
         chat_template=args.apply_chat_template,
-        label_needed_by=f"--rm-type {args.rm_type}" if needs_label else None,
     )
 
 
@@ -74,11 +68,14 @@ def check_rows(path: str, rows: Sequence[Row], columns: Columns) -> None:
 
 
 def preflight(args: Namespace) -> int:
-    """Check the prompt file and every evaluation file. Returns the number of training prompts (0 without a file). Raises DataError."""
+    """Check the prompt file and every evaluation file. Returns the number of training prompts. Raises DataError.
+
+    Without a file, or with a data source of the user's own, which may read it as it likes, there is nothing to check: 0.
+    """
     from vime.rollout.eval_config import eval_columns, eval_datasets
 
     count = 0
-    if args.prompt_data is not None:
+    if args.prompt_data is not None and "data_source_path" not in args.given:
         rows = read_rows(args.prompt_data)
         check_rows(args.prompt_data, rows, columns_of(args))
         count = len(rows)
@@ -87,10 +84,13 @@ def preflight(args: Namespace) -> int:
     return count
 
 
-def steps_of(args: Namespace, prompts: int) -> int:
-    """Rollout steps of the run: --num-rollout, or as many whole steps as --num-epoch passes over `prompts` give. Raises DataError for none."""
-    if args.num_rollout is not None:
-        return int(args.num_rollout)
+def steps_of(args: Namespace, prompts: int) -> int | None:
+    """Rollout steps of the run: --num-rollout, or as many whole steps as --num-epoch passes over `prompts` give.
+
+    None when neither says (no file of prompts: the data source knows). Raises DataError when the prompts do not fill one step.
+    """
+    if args.num_rollout is not None or not prompts:
+        return args.num_rollout  # type: ignore[no-any-return]
     steps = args.num_epoch * prompts // args.rollout_batch_size
     if steps == 0:
         raise DataError(
@@ -116,13 +116,6 @@ def _faults(values: dict[str, Any], columns: Columns) -> list[tuple[str, str]]:
         faults += _prompt_faults(values[columns.input], columns)
     if columns.label is not None and values.get(columns.label) is None:
         faults.append((f"no label {columns.label!r}", f"columns present: {present}; fill the label or set --label-key"))
-    if columns.label is None and columns.label_needed_by is not None:
-        faults.append(
-            (
-                "no label",
-                f"{columns.label_needed_by} compares with a reference answer: set --label-key (columns present: {present})",
-            )
-        )
     if columns.metadata is not None and not isinstance(values.get(columns.metadata) or {}, dict):
         faults.append(
             (

@@ -138,15 +138,21 @@ class RolloutDataSourceWithBuffer:
         temporary.replace(path)
 
     def load(self, rollout_id: int | None = None) -> None:
-        """Continue after step `rollout_id` of the checkpoint in --load. None or a checkpoint without the file leaves the start.
+        """Continue after step `rollout_id` of the checkpoint in --load. None, or -1, is the start.
 
-        Raises DataError when the prompts are not those of the checkpoint, unless --accept-new-data.
+        Raises DataError when the checkpoint has no data state or the prompts are not its own, unless --accept-new-data.
         """
         if self.args.load is None or rollout_id is None or rollout_id < 0:
             return
         path = state_path(self.args.load, rollout_id)
         if not path.is_file():
-            return
+            if self.args.accept_new_data:
+                return
+            raise DataError(
+                "the checkpoint has no data state, so prompts trained already would be trained again",
+                where=str(path),
+                hint="choose another step with --ckpt-step, or start the data anew with --accept-new-data",
+            )
         import torch
 
         try:

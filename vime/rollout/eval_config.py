@@ -73,7 +73,10 @@ def eval_datasets(args: Namespace) -> tuple[EvalDataset, ...]:
         missing = {"name", "path"} - entry.keys()
         if missing:
             raise UsageError(f"{where} has no {' and no '.join(sorted(missing))}", where=args.eval_config)
-        datasets.append(replace(base, **(dict(defaults) | dict(entry))))
+        own = dict(defaults) | dict(entry)
+        if own.get("rm_type") and "custom_rm_path" not in own:
+            own["custom_rm_path"] = None  # a type named here is meant, whatever function the run trains on
+        datasets.append(replace(base, **own))
     names = [dataset.name for dataset in datasets]
     if doubled := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"two datasets are called {', '.join(sorted(doubled))}", where=args.eval_config)

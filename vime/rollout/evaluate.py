@@ -17,6 +17,7 @@ from vime.rollout.context import RolloutContext
 from vime.rollout.eval_config import EvalDataset, eval_columns, eval_datasets
 from vime.rollout.group import GroupTask, sample_hooks
 from vime.rollout.metrics import eval_metrics
+from vime.rollout.rewards.score import Judge
 from vime.rollout.sampling import eval_sampling
 from vime.rollout.types import RolloutFnEvalOutput
 from vime.sample import Sample, Status
@@ -54,11 +55,10 @@ async def _dataset(
         args,
         context,
         eval_sampling(dataset),
+        Judge(dataset.rm_type, dataset.custom_rm_path),
         evaluation=True,
         generate=load_hook("custom_generate_function_path", path) if path else None,
         sample_hooks=sample_hooks(args),
-        rm_type=dataset.rm_type,
-        custom_rm_path=dataset.custom_rm_path,
     )
     groups = await asyncio.gather(
         *(_group(task, dataset, prompt, number, size) for number, prompt in enumerate(prompts))

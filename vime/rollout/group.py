@@ -14,7 +14,7 @@ from vime.hooks import SPECS, accepts, is_async, load_hook
 from vime.rollout import answer
 from vime.rollout.client import SamplingParams
 from vime.rollout.context import RolloutContext
-from vime.rollout.rewards.score import score_group
+from vime.rollout.rewards.score import Judge, score_group
 from vime.rollout.sampling import budget
 from vime.sample import Sample, Status
 
@@ -26,12 +26,11 @@ class GroupTask:
     args: Namespace
     context: RolloutContext
     params: SamplingParams
+    judge: Judge
     evaluation: bool = False
     rollout_id: int | None = None
     generate: Callable[..., Awaitable[Any]] | None = None
     sample_hooks: tuple[Callable[..., Any], ...] = ()
-    rm_type: str | None = None
-    custom_rm_path: str | None = None
 
     @classmethod
     def for_training(
@@ -41,11 +40,10 @@ class GroupTask:
             args,
             context,
             params,
+            Judge.of_run(args),
             rollout_id=rollout_id,
             generate=_generate_hook(args.custom_generate_function_path),
             sample_hooks=sample_hooks(args),
-            rm_type=args.rm_type,
-            custom_rm_path=args.custom_rm_path,
         )
 
     async def run(self, group: list[Sample]) -> list[Sample]:
@@ -58,13 +56,7 @@ class GroupTask:
             for hook in self.sample_hooks:
                 await _run_hook(hook, self, sample)
         if all(sample.finished or sample.status is Status.FAILED for sample in answered):
-            await score_group(
-                self.args,
-                answered,
-                rm_type=self.rm_type,
-                custom_rm_path=self.custom_rm_path,
-                evaluation=self.evaluation,
-            )
+            await score_group(self.args, answered, self.judge, self.evaluation)
         return answered
 
     async def _answers(self, group: list[Sample]) -> list[Sample]:

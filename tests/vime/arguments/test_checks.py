@@ -16,6 +16,9 @@ from vime.errors import Problems
 Make = Callable[..., Namespace]
 
 SPOKEN = [
+    ("--rm-type maths", "did you mean math?"),
+    ("--rm-type remote_rm", "needs --rm-url"),
+    ("--group-rm", "--group-rm needs --custom-rm-path"),
     ("--rollout-temperature 0", "--rollout-temperature 0.0"),
     ("--rollout-top-p 0", "--rollout-top-p 0.0"),
     ("--rollout-top-k 0", "--rollout-top-k 0"),

@@ -182,6 +182,15 @@ def test_a_torn_state_file_is_named(make_args: Make, tmp_path: Path) -> None:
     assert list(path.parent.glob("*.tmp")) == []
 
 
+def test_a_checkpoint_without_data_state_is_not_resumed_in_silence(make_args: Make, tmp_path: Path) -> None:
+    """Public report slime#1558: a resume that starts at 0 and does not say so."""
+    args = make_args("--load", str(tmp_path))
+    Source(args).load(-1)
+    with pytest.raises(DataError, match="would be trained again"):
+        Source(args).load(4)
+    Source(make_args("--load", str(tmp_path), "--accept-new-data")).load(4)
+
+
 def test_a_group_settles_once(make_args: Make) -> None:
     source = Source(make_args())
     groups = source.get_samples(1)

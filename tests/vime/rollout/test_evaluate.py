@@ -79,6 +79,11 @@ def test_each_dataset_is_asked_and_scored_its_own_way(start: Any, engine: Any, c
     assert source.ledger().issued == 0
 
 
+def test_a_type_named_by_a_dataset_beats_the_function_of_the_run(make_args: Make, config: str) -> None:
+    dev, test = eval_datasets(make_args("--eval-config", config, "--custom-rm-path", "m.f"))
+    assert (dev.custom_rm_path, test.custom_rm_path) == ("m.f", None)
+
+
 def test_a_slow_answer_scores_zero_and_is_counted(start: Any, engine: Any, config: str) -> None:
     async def gate(prompt: str) -> None:
         if prompt == "p01=":

@@ -99,6 +99,12 @@ def test_all_wrong_hooks_are_reported_at_once(make_args: Make) -> None:
     check_hooks(make_args())
 
 
+def test_hooks_of_evaluation_datasets_are_checked_too(make_args: Make, tmp_path: Path) -> None:
+    (tmp_path / "eval.yaml").write_text("datasets: {dev: {path: x.jsonl, custom_rm_path: user_hooks.not_async}}")
+    with pytest.raises(Problems, match="1 problem"):
+        check_hooks(make_args("--eval-config", str(tmp_path / "eval.yaml")))
+
+
 def test_a_buffer_filter_chooses_what_is_dealt_again(start: Any) -> None:
     _, source = start("--buffer-filter-path", "user_hooks.filter_reversed")
     source.add_samples(source.get_samples(3))

@@ -22,7 +22,7 @@ from vime.errors import UsageError, VimeError
 from vime.rollout.rewards import expression, remote, rules
 from vime.rollout.rewards.boxed import last_boxed
 from vime.rollout.rewards.math_equal import is_equal
-from vime.rollout.rewards.score import async_rm, score_group
+from vime.rollout.rewards.score import Judge, async_rm, score_group
 from vime.sample import Sample, Status
 
 Make = Callable[..., Namespace]
@@ -186,7 +186,7 @@ def hooks() -> Iterator[Any]:
 def test_a_reward_that_takes_too_long_fails_its_sample_only(make_args: Make, hooks: Any) -> None:
     args = make_args("--custom-rm-path", "user_hooks.reward_never", "--rm-timeout", "0.05")
     group = [finished(label="1"), finished(label="2"), finished(label="3")]
-    asyncio.run(score_group(args, group))
+    asyncio.run(score_group(args, group, Judge.of_run(args)))
     assert [sample.status for sample in group] == [Status.FAILED, Status.COMPLETED, Status.COMPLETED]
     assert group[0].metadata["failure"] == "reward_timeout"
     assert group[0].remove_sample
@@ -196,10 +196,10 @@ def test_a_reward_that_takes_too_long_fails_its_sample_only(make_args: Make, hoo
 def test_a_wrong_reward_key_is_configuration_and_surfaces(make_args: Make, hooks: Any) -> None:
     args = make_args("--custom-rm-path", "user_hooks.reward_dict", "--reward-key", "scores")
     with pytest.raises(UsageError, match="no key 'scores'; it has score, pred"):
-        asyncio.run(score_group(args, [finished(label="1")]))
+        asyncio.run(score_group(args, [finished(label="1")], Judge.of_run(args)))
 
 
-class Judge(BaseHTTPRequestHandler):
+class RewardServer(BaseHTTPRequestHandler):
     """Answers with the statuses in `script`, then 200."""
 
     script: ClassVar[list[int]] = []
@@ -219,8 +219,8 @@ class Judge(BaseHTTPRequestHandler):
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(remote, "_FIRST_WAIT", 0.0)
-    Judge.script, Judge.asked = [], []
-    server = HTTPServer(("127.0.0.1", 0), Judge)
+    RewardServer.script, RewardServer.asked = [], []
+    server = HTTPServer(("127.0.0.1", 0), RewardServer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -229,17 +229,17 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_busy_reward_server_is_asked_again(make_args: Make, judge: str) -> None:
     args = make_args("--rm-type", "remote_rm", "--rm-url", judge)
-    Judge.script = [503, 429]
+    RewardServer.script = [503, 429]
     assert asyncio.run(async_rm(args, finished("r", "l", prompt="p"))) == 0.25
-    assert Judge.asked == [{"prompt": "p", "response": "r", "label": "l"}] * 3
+    assert RewardServer.asked == [{"prompt": "p", "response": "r", "label": "l"}] * 3
 
 
 def test_a_reward_server_that_refuses_or_never_recovers_is_named(make_args: Make, judge: str) -> None:
     args = make_args("--rm-type", "remote_rm", "--rm-url", judge)
-    Judge.script = [400]
+    RewardServer.script = [400]
     with pytest.raises(VimeError, match="status 400: busy"):
         asyncio.run(async_rm(args, finished("r")))
-    assert len(Judge.asked) == 1
-    Judge.script = [500] * 20
+    assert len(RewardServer.asked) == 1
+    RewardServer.script = [500] * 20
     with pytest.raises(VimeError, match="failed 10 times, last with status 500"):
         asyncio.run(async_rm(args, finished("r")))

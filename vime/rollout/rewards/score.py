@@ -8,12 +8,14 @@ import math as numbers
 import random
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vime.errors import HookError, UsageError, VimeError
 from vime.hooks import load_hook
 from vime.rollout.rewards import rules
 from vime.rollout.rewards.boxed import last_boxed
+from vime.rollout.rewards.names import KNOWN
 from vime.rollout.rewards.remote import remote_rm
 from vime.sample import Sample, Status, reward_number
 
@@ -31,20 +33,36 @@ RULES: dict[str, Rule] = {
 }
 #: Rules that take microseconds: called in place, since a task and a thread for each would cost more than they do.
 _QUICK = frozenset({"f1", "gpqa", "reverse_word"})
-OTHER_TYPES = ("remote_rm", "random", "ifbench")
 
 
-async def async_rm(
-    args: Namespace, sample: Sample, *, rm_type: str | None = None, custom_rm_path: str | None = None
-) -> Any:
-    """The reward of one answer: number or dict. The sample's own function comes first, then the run's, then types.
+@dataclass(frozen=True)
+class Judge:
+    """Which reward scores a run, or one evaluation dataset: a function of the user's, else a type that a row's metadata may override."""
+
+    rm_type: str | None
+    custom_rm_path: str | None
+
+    @classmethod
+    def of_run(cls, args: Namespace) -> Judge:
+        return cls(args.rm_type, args.custom_rm_path)
+
+    def function_of(self, sample: Sample) -> str | None:
+        return sample.custom_rm_path or self.custom_rm_path
+
+    def type_of(self, sample: Sample) -> str | None:
+        """None where a user's function comes first."""
+        return None if self.function_of(sample) else sample.metadata.get("rm_type") or self.rm_type
+
+
+async def async_rm(args: Namespace, sample: Sample, judge: Judge | None = None) -> Any:
+    """The reward of one answer: number or dict. The sample's own function comes first, then the judge's (default: the run's), then types.
 
     Raises UsageError for an unknown type, and whatever the reward raises.
     """
-    path = sample.custom_rm_path or custom_rm_path or args.custom_rm_path
-    if path is not None:
+    judge = judge or Judge.of_run(args)
+    if (path := judge.function_of(sample)) is not None:
         return await load_hook("custom_rm_path", path)(args, sample)
-    kind = _rule_of(args, sample, rm_type, custom_rm_path)
+    kind = judge.type_of(sample)
     if kind is None:
         raise UsageError("no reward is named", hint="--rm-type or --custom-rm-path")
     response = sample.response
@@ -59,10 +77,10 @@ async def async_rm(
         return random.randint(0, 1)
     if kind == "ifbench":
         return await asyncio.to_thread(_ifbench, response, sample)
-    raise UsageError(f"unknown reward type {kind!r}", hint=f"known: {', '.join([*RULES, *OTHER_TYPES])}")
+    raise UsageError(f"unknown reward type {kind!r}", hint=f"known: {', '.join(KNOWN)}")
 
 
-async def batched_async_rm(args: Namespace, samples: Sequence[Sample], **more: Any) -> list[Any]:
+async def batched_async_rm(args: Namespace, samples: Sequence[Sample]) -> list[Any]:
     """Rewards of several answers. With --group-rm and a custom function, one call; the length of what it returns is checked."""
     if args.group_rm and args.custom_rm_path is not None:
         rewards = await load_hook("custom_rm_path", args.custom_rm_path)(args, list(samples))
@@ -73,17 +91,10 @@ async def batched_async_rm(args: Namespace, samples: Sequence[Sample], **more: A
                 hint="return a list, one entry a sample, in order",
             )
         return list(rewards)
-    return list(await asyncio.gather(*(async_rm(args, sample, **more) for sample in samples)))
+    return list(await asyncio.gather(*(async_rm(args, sample) for sample in samples)))
 
 
-async def score_group(
-    args: Namespace,
-    group: list[Sample],
-    *,
-    rm_type: str | None = None,
-    custom_rm_path: str | None = None,
-    evaluation: bool = False,
-) -> None:
+async def score_group(args: Namespace, group: list[Sample], judge: Judge, evaluation: bool = False) -> None:
     """Set the reward of every finished sample that has none.
 
     A reward that raises, is None or no number, or takes longer than --rm-timeout marks its sample FAILED, with the reason in
@@ -93,23 +104,16 @@ async def score_group(
     open_ = [sample for sample in group if sample.finished and sample.reward is None]
     if args.group_rm and args.custom_rm_path is not None and not evaluation:
         await _score_together(args, open_)
-    elif all(_rule_of(args, sample, rm_type, custom_rm_path) in _QUICK for sample in open_):
+    elif all(judge.type_of(sample) in _QUICK for sample in open_):
         for sample in open_:
-            _score_quickly(args, sample, rm_type, evaluation)
+            _score_quickly(args, sample, judge, evaluation)
     else:
-        await asyncio.gather(*(_score_one(args, sample, rm_type, custom_rm_path, evaluation) for sample in open_))
+        await asyncio.gather(*(_score_one(args, sample, judge, evaluation) for sample in open_))
     _neutral_rewards(args, group, evaluation)
 
 
-def _rule_of(args: Namespace, sample: Sample, rm_type: str | None, custom_rm_path: str | None) -> str | None:
-    """The reward type of `sample`; None where a user's function comes first."""
-    if sample.custom_rm_path or custom_rm_path or args.custom_rm_path:
-        return None
-    return sample.metadata.get("rm_type") or rm_type or args.rm_type
-
-
-def _score_quickly(args: Namespace, sample: Sample, rm_type: str | None, evaluation: bool) -> None:
-    rule = RULES[_rule_of(args, sample, rm_type, None) or ""]
+def _score_quickly(args: Namespace, sample: Sample, judge: Judge, evaluation: bool) -> None:
+    rule = RULES[judge.type_of(sample) or ""]
     try:
         reward = rule(sample.response, sample.label, sample.metadata)
     except Exception as error:  # labels come from data: anything may be in them
@@ -118,12 +122,10 @@ def _score_quickly(args: Namespace, sample: Sample, rm_type: str | None, evaluat
         _set(args, sample, reward, evaluation)
 
 
-async def _score_one(
-    args: Namespace, sample: Sample, rm_type: str | None, custom_rm_path: str | None, evaluation: bool
-) -> None:
+async def _score_one(args: Namespace, sample: Sample, judge: Judge, evaluation: bool) -> None:
     try:
         async with asyncio.timeout(args.rm_timeout):
-            reward = await async_rm(args, sample, rm_type=rm_type, custom_rm_path=custom_rm_path)
+            reward = await async_rm(args, sample, judge)
     except (UsageError, HookError):
         raise
     except TimeoutError:
