@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from megatron.core.transformer import MegatronModule, TransformerConfig
 
+from vime.trainer.context import ContextCut, attend_cut, attend_cut_varlen
 from vime.trainer.kernels import rotate
 
 # A bucket takes in shorter sequences down to this share of its longest: at most that much padding, few calls.
@@ -42,6 +43,7 @@ class PackedSequences:
 
     cu_seqlens int32 [sequences + 1]; positions int64 [tokens]; cos, sin [tokens, 1, head_dim / 2] in the model's dtype.
     `restore` int64 [tokens] finds each packed token in the concatenated buckets (None: they are in order, unpadded).
+    With a `cut`, tokens are those of this rank; cu_seqlens and `longest` still describe whole sequences.
     """
 
     cu_seqlens: torch.Tensor
@@ -51,6 +53,7 @@ class PackedSequences:
     sin: torch.Tensor
     buckets: tuple[Bucket, ...] = ()
     restore: torch.Tensor | None = None
+    cut: ContextCut | None = None
     # Megatron reads this: anything but "thd" leaves the [tokens, 1, heads, dim] layout and the rotation to us.
     qkv_format: str = field(default="packed", init=False)
 
@@ -80,15 +83,23 @@ class Rotary:
         return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)
 
 
-def pack(lengths: Sequence[int], rotary: Rotary, dtype: torch.dtype, device: torch.device) -> PackedSequences:
-    """Describe sequences of `lengths` (each >= 1) lying one after another in a packed row."""
+def pack(
+    lengths: Sequence[int],
+    rotary: Rotary,
+    dtype: torch.dtype,
+    device: torch.device,
+    cut: ContextCut | None = None,
+) -> PackedSequences:
+    """Describe sequences of `lengths` (each >= 1) lying one after another in a packed row, or one rank's `cut` of it."""
     sizes = torch.tensor(lengths, dtype=torch.int64)
     ends = sizes.cumsum(0)
     starts = ends - sizes
     positions = torch.arange(int(ends[-1])) - starts.repeat_interleave(sizes)
     cu_seqlens = F.pad(ends, (1, 0)).to(torch.int32)
-    buckets, restore = _buckets(sizes, starts, positions) if device.type == "cpu" else ((), None)
+    buckets, restore = _buckets(sizes, starts, positions) if device.type == "cpu" and cut is None else ((), None)
     positions = positions.to(device)
+    if cut is not None:
+        positions = positions.index_select(0, cut.held)
     cos, sin = rotary.tables(positions, dtype)
     return PackedSequences(
         cu_seqlens=cu_seqlens.to(device),
@@ -98,6 +109,7 @@ def pack(lengths: Sequence[int], rotary: Rotary, dtype: torch.dtype, device: tor
         sin=sin,
         buckets=buckets,
         restore=restore,
+        cut=cut,
     )
 
 
@@ -148,18 +160,32 @@ def attend_buckets(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: Pa
 
 
 def attend_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
-    """The same on a GPU: FlashAttention 3 where installed, else torch's variable-length kernel."""
+    """The same on a GPU."""
     cu, longest = packed.cu_seqlens, packed.longest
+    return varlen_kernel(q, k, v, cu, cu, longest, longest)
+
+
+def varlen_kernel(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_q: torch.Tensor,
+    cu_k: torch.Tensor,
+    longest_q: int,
+    longest_k: int,
+) -> torch.Tensor:
+    """FlashAttention 3 where installed, else torch's variable-length kernel: q [queries, heads, dim], k and v
+    [keys, groups, dim], causal with the last query of a sequence at its last key."""
     flash = _flash_attention()
     if flash is not None:
-        out = flash(q, k, v, cu, cu, longest, longest, causal=True)
+        out = flash(q, k, v, cu_q, cu_k, longest_q, longest_k, causal=True)
         return out[0] if isinstance(out, tuple) else out
     from torch.nn.attention.varlen import varlen_attn
 
     repeat = q.shape[1] // k.shape[1]
     if repeat > 1:
         k, v = (x.repeat_interleave(repeat, 1) for x in (k, v))
-    return varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0))
+    return varlen_attn(q, k, v, cu_q, cu_k, longest_q, longest_k, window_size=(-1, 0))
 
 
 @functools.cache
@@ -190,5 +216,10 @@ class PackedAttention(MegatronModule):
         q, k, v = query.squeeze(1), key.squeeze(1), value.squeeze(1)
         q = rotate(q, packed_seq_params.cos, packed_seq_params.sin)
         k = rotate(k, packed_seq_params.cos, packed_seq_params.sin)
-        attend = attend_buckets if q.device.type == "cpu" else attend_varlen
-        return attend(q, k, v, packed_seq_params).reshape(q.shape[0], 1, -1)
+        on_cpu, cut = q.device.type == "cpu", packed_seq_params.cut
+        if cut is not None:
+            k, v = cut.gather(torch.cat((k, v), -1)).chunk(2, -1)
+            out = (attend_cut if on_cpu else attend_cut_varlen)(q, k, v, cut)
+        else:
+            out = (attend_buckets if on_cpu else attend_varlen)(q, k, v, packed_seq_params)
+        return out.reshape(q.shape[0], 1, -1)

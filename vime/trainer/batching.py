@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from vime.errors import VimeError
 from vime.sample import Sample, Status
 from vime.trainer import schedule, support
 from vime.trainer.advantages import group_normalized_rewards
 from vime.trainer.attention import PackedSequences, Rotary, pack
+from vime.trainer.context import ContextCut, combine
 from vime.trainer.estimators import GROUP_MEAN, GROUP_RELATIVE
 from vime.trainer.log_probs import Picks
 from vime.trainer.reduce import rollout_mask_sums, token_weights
@@ -169,12 +171,23 @@ def split_over_ranks(args: Any, data: TrainData, ranks: int, hidden: int) -> lis
 
 
 @dataclass(frozen=True)
+class Context:
+    """The ranks that cut each micro-batch between them, and how: zigzag or in contiguous runs."""
+
+    group: dist.ProcessGroup
+    zigzag: bool
+
+
+@dataclass(frozen=True)
 class MicroBatch:
     """Samples packed into one row. `rows`/`targets` [response tokens] find each response token's logits and its id;
     `masks` and `weights` fp32 [response tokens]; `samples` are positions in the rank's columns, `lengths` and `totals` their
     response and whole lengths. `denominator` is what the weights of one whole step were divided by.
 
     `picks` are the recorded supports, over response tokens, and `sampler` fp32 [picks] the sampler's log-probabilities.
+
+    Under context parallelism `tokens`, `rows`, `targets`, `picks` and `sampler` are this rank's; `places` int64 says which
+    response tokens its rows are for. Everything else is of all response tokens, on each rank.
     """
 
     samples: list[int]
@@ -190,10 +203,13 @@ class MicroBatch:
     denominator: int = 1
     picks: Picks | None = None
     sampler: torch.Tensor | None = None
+    places: torch.Tensor | None = None
 
     def whole(self, values: torch.Tensor) -> torch.Tensor:
-        """`values` of the positions this rank holds -> of all response tokens, differentiable in its own."""
-        return values
+        """Values fp32 of the rows this rank holds -> of all response tokens, differentiable in its own."""
+        if self.places is None or self.packed.cut is None:
+            return values
+        return combine(values, self.places, len(self.masks), self.packed.cut.group)
 
     def put(self, column: list[torch.Tensor], values: torch.Tensor) -> None:
         """Write flat response-token `values` into a per-sample column."""
@@ -219,6 +235,7 @@ def pack_micro_batch(
     columns: Sequence[str] = (),
     step: Step | None = None,
     per_token: bool = False,
+    context: Context | None = None,
 ) -> MicroBatch:
     """Pack `samples` (not empty) of `data`. `columns` names per-token float columns to lay out flat, fp32.
 
@@ -240,12 +257,24 @@ def pack_micro_batch(
     if "supports" in data:
         responses = [data["tokens"][i][len(data["tokens"][i]) - data["response_lengths"][i] :] for i in samples]
         picks, sampler = support.lay_out([data["supports"][i] for i in samples], responses)
+    cut, places, rows, ids = None, None, targets - 1, tokens[targets]
+    if context is not None:
+        cut = ContextCut.of(totals.tolist(), context.group, context.zigzag, device)
+        held = cut.held.cpu()
+        local = torch.full((len(tokens),), -1).index_copy(0, held, torch.arange(len(held)))[rows]
+        places = (local >= 0).nonzero()[:, 0]
+        rows, ids, tokens = local[places], ids[places], tokens[held]
+        if picks is not None:
+            number = torch.full((len(local),), -1).index_copy(0, places, torch.arange(len(places)))
+            mine = (number[picks.rows] >= 0).nonzero()[:, 0]
+            picks = Picks(number[picks.rows[mine]], picks.ids[mine])
+            sampler = None if sampler is None else sampler[mine]
     return MicroBatch(
         samples=samples,
         tokens=tokens.to(device),
-        packed=pack(totals.tolist(), rotary, dtype, device),
-        rows=(targets - 1).to(device),
-        targets=tokens[targets].to(device),
+        packed=pack(totals.tolist(), rotary, dtype, device, cut),
+        rows=rows.to(device),
+        targets=ids.to(device),
         lengths=lengths,
         totals=totals.tolist(),
         masks=masks.to(device),
@@ -254,6 +283,7 @@ def pack_micro_batch(
         denominator=1 if step is None else max(step.tokens if per_token else step.rollouts, 1),
         picks=None if picks is None else Picks(picks.rows.to(device), picks.ids.to(device)),
         sampler=None if sampler is None else sampler.to(device),
+        places=None if places is None else places.to(device),
     )
 
 

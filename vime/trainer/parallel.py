@@ -15,19 +15,25 @@ from vime.errors import VimeError
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks and how they are cut: data x tensor. Pipeline, context and expert cuts are not built yet."""
+    """How many ranks and how they are cut: data x context x tensor, tensor innermost. Pipeline and expert cuts are not
+    built yet."""
 
     world_size: int
     tensor: int
+    context: int = 1
 
     @property
     def data(self) -> int:
-        return self.world_size // self.tensor
+        return self.world_size // (self.tensor * self.context)
+
+    def data_rank(self, rank: int) -> int:
+        """Which part of the samples `rank` trains."""
+        return rank // (self.tensor * self.context)
 
     @classmethod
     def from_args(cls, args: Any, world_size: int) -> Layout:
         """Raises VimeError for a cut that does not fit the world or is not supported."""
-        for flag in ("pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size"):
+        for flag in ("pipeline_model_parallel_size", "expert_model_parallel_size"):
             if getattr(args, flag) != 1:
                 raise VimeError(
                     f"--{flag.replace('_', '-')} {getattr(args, flag)} is not supported yet",
@@ -41,7 +47,14 @@ class Layout:
                 f"--tensor-model-parallel-size {tensor} does not divide the {world_size} trainer ranks",
                 hint=f"use one of {[n for n in range(1, world_size + 1) if world_size % n == 0]}",
             )
-        return cls(world_size, tensor)
+        context = args.context_parallel_size or 1
+        if world_size % (tensor * context):
+            raise VimeError(
+                f"--context-parallel-size {context} does not divide the {world_size // tensor} ranks that "
+                f"--tensor-model-parallel-size {tensor} leaves",
+                hint=f"use one of {[n for n in range(1, world_size // tensor + 1) if world_size // tensor % n == 0]}",
+            )
+        return cls(world_size, tensor, context)
 
 
 def init_process_groups(layout: Layout, rank: int, device: torch.device, timeout_minutes: float = 10) -> None:
@@ -60,7 +73,9 @@ def init_process_groups(layout: Layout, rank: int, device: torch.device, timeout
             dist.init_process_group(backend, rank=rank, world_size=layout.world_size, timeout=timeout)
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=layout.tensor, create_gloo_process_groups=device.type != "cpu"
+            tensor_model_parallel_size=layout.tensor,
+            context_parallel_size=layout.context,
+            create_gloo_process_groups=device.type != "cpu",
         )
 
 
@@ -78,6 +93,12 @@ def tensor_group() -> dist.ProcessGroup:
     from megatron.core import parallel_state
 
     return parallel_state.get_tensor_model_parallel_group()
+
+
+def context_group() -> dist.ProcessGroup:
+    from megatron.core import parallel_state
+
+    return parallel_state.get_context_parallel_group()
 
 
 def data_group() -> dist.ProcessGroup:

@@ -42,6 +42,8 @@ def _refusals(args: Any) -> Iterator[tuple[str, str | None]]:
         yield "--custom-tis-function-path has no effect without --use-tis or --get-mismatch-metrics", None
     if args.loss_type == "custom_loss" and (args.use_opsm or args.use_tis or args.use_score_centering):
         yield "--loss-type custom_loss leaves no place for --use-opsm, --use-tis and --use-score-centering", None
+    if args.loss_type == "custom_loss" and args.context_parallel_size not in (None, 1):
+        yield "--loss-type custom_loss needs the logits of whole sequences", "use --context-parallel-size 1"
     if args.disable_compute_advantages_and_returns and args.loss_type == "policy_loss":
         yield "--disable-compute-advantages-and-returns leaves --loss-type policy_loss without advantages", None
     if args.use_score_centering:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vime.trainer import batching, schedule
-from vime.trainer.batching import MicroBatch, Step, TrainData
+from vime.trainer.batching import Context, MicroBatch, Step, TrainData
 from vime.trainer.centering import Centering, centering, on_support
 from vime.trainer.mismatch import Rule
 from vime.trainer.model import PolicyModel, Scoring
@@ -43,9 +43,10 @@ class Scorer:
         *,
         complete: bool = False,
         weight: Rule | None = None,
+        context: Context | None = None,
     ) -> None:
         self._model, self._args, self._device = model, args, device
-        self._complete, self._weight = complete, weight
+        self._complete, self._weight, self._context = complete, weight, context
 
     def pack(self, data: TrainData, samples: list[int], step: Step | None = None) -> MicroBatch:
         """These positions of `data`, weighted as part of `step` when given."""
@@ -57,6 +58,7 @@ class Scorer:
             device=self._device,
             step=step,
             per_token=self._args.calculate_per_token_loss,
+            context=self._context,
         )
 
     def forward(
@@ -77,8 +79,9 @@ class Scorer:
             log_mass, picked = on_support(picked, picks.rows, tokens)
             log_probs = log_probs - log_mass
         if picks is not None and self._args.use_score_centering and batch.sampler is not None:
-            term = centering(picked, batch.sampler, picks.rows, tokens, self._weight, self._complete)
-        return TokenScores(log_probs, scores.entropy, term)
+            own = centering(picked, batch.sampler, picks.rows, tokens, self._weight, self._complete)
+            term = Centering(*(batch.whole(x) for x in (own.term, own.sampler_mass, own.train_mass)))
+        return TokenScores(batch.whole(log_probs), batch.whole(scores.entropy), term)
 
     def logits(self, batch: MicroBatch, model: Callable[..., Any]) -> torch.Tensor:
         """Logits of the response tokens over temperature, fp32 [response tokens, this rank's columns]."""

@@ -57,6 +57,7 @@ class Trainer:
         self.layout = parallel.Layout.from_args(args, world_size)
         self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
         self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, args.use_distributed_optimizer)
+        self.data_rank = self.layout.data_rank(rank)
         self.restored: Any = None
         self.steps_done = 0
 
@@ -87,6 +88,9 @@ class Trainer:
             self.device,
             complete=support.replays(self.args),
             weight=objective.weight_rule(self.args),
+            context=batching.Context(parallel.context_group(), not self.args.allgather_cp)
+            if self.layout.context > 1
+            else None,
         )
         if estimators.needs_reference(self.args):
             self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
@@ -314,7 +318,7 @@ class Trainer:
         """
         clock = Clock()
         if not isinstance(batch, RankBatch):
-            batch = self.split(self.train_data(batch))[self.place.data_rank]
+            batch = self.split(self.train_data(batch))[self.data_rank]
         data, steps = batch.data, batch.steps
         packs = [[self.scorer.pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
         clock.lap("data_preprocess")

@@ -1,4 +1,4 @@
-"""Two processes on gloo give the losses and weights of one: tensor parallel, data parallel, distributed optimizer.
+"""Two processes on gloo give the losses and weights of one: tensor, context and data parallel, distributed optimizer.
 
 Tolerances: losses 1e-5 relative, gradient norms 1e-4 relative, weights 1e-5 absolute (with a large Adam epsilon, so that
 the sign of a gradient that is zero but for rounding decides nothing). Sums are made in another order; nothing else differs.
@@ -29,6 +29,24 @@ SPLITS: dict[str, dict[str, Any]] = {
         "balance_data": True,
         "normalize_advantages": True,
     },
+    "cp2-zigzag": {"family": "qwen3", "context_parallel_size": 2, "entropy_coef": 0.01, "micro_batch_size": 3},
+    "cp2-contiguous-distopt": {
+        "family": "llama",
+        "context_parallel_size": 2,
+        "allgather_cp": True,
+        "use_distributed_optimizer": True,
+        "normalize_advantages": True,
+    },
+    "cp2-gspo-opsm": {
+        "family": "qwen3",
+        "context_parallel_size": 2,
+        "advantage_estimator": "gspo",
+        "use_opsm": True,
+        "opsm_delta": 0.0,
+        "global_batch_size": 4,
+    },
+    "cp2-ppo": {"family": "qwen3", "context_parallel_size": 2, "advantage_estimator": "ppo", "lambd": 0.9},
+    "dp2-ppo": {"family": "qwen3", "advantage_estimator": "ppo", "gamma": 0.9, "normalize_advantages": True},
     "dp2-idle-rank": {"family": "llama", "global_batch_size": 1, "rollout_batch_size": 1},
 }
 
@@ -90,7 +108,7 @@ def outcomes(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("name", SPLITS)
 def test_two_processes_equal_one(outcomes: list[dict[str, Any]], checkpoints: dict[str, Path], name: str) -> None:
     split = SPLITS[name]
-    flags = flags_of(split) | {"tensor_model_parallel_size": 1, "log_probs_chunk_size": -1}
+    flags = flags_of(split) | {"tensor_model_parallel_size": 1, "context_parallel_size": 1, "log_probs_chunk_size": -1}
     alone = rank_jobs.train(0, 1, str(checkpoints[split["family"]]), flags, [0, 1, 2])
     for rank in outcomes:
         pair = rank[name]
