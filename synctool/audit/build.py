@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from synctool.audit.context import Audit
 from synctool.audit.engine.index import EngineIndex
 from synctool.audit.files import Files
 from synctool.errors import ConfigError
-from synctool.git.commits import read_commits
+from synctool.git.commits import Commit, read_commits
 from synctool.git.diff import tree_diff
 from synctool.git.repo import Repo
 from synctool.policy.model import Policy
@@ -37,6 +37,7 @@ def build_audit(
     if since is not None:
         audit.before = Files(repo.tree(since))
         audit.commits = tuple(_commits(repo, since, tree))
+        audit.earlier_patches = tuple(_earlier_patches(repo, audit.before, since))
     if base is not None and through is not None:
         audit.base = Files(repo.tree(base), name=translator.path, content=translator.content)
         audit.through = Files(repo.tree(through), name=translator.path, content=translator.content)
@@ -47,13 +48,40 @@ def build_audit(
     return audit
 
 
-def _commits(repo: Repo, since: str, tree: str) -> list[Any]:
+def _commits(repo: Repo, since: str, tree: str) -> list[Commit]:
     """The commits of the sync, when both ends are commits."""
     kinds = [repo.text("cat-file", "-t", repo.resolve(name, "object")) for name in (since, tree)]
     if kinds != ["commit", "commit"]:
         return []
     oids = repo.text("rev-list", "--no-merges", f"{repo.resolve(since)}..{repo.resolve(tree)}", "--").split()
     return read_commits(repo.objects, oids)
+
+
+def _earlier_patches(repo: Repo, before: Files, since: str) -> Iterator[tuple[str, bytes, str]]:
+    """For each patch file downstream had before the sync, the version before that one: what its last change dropped is in it."""
+    patches = set(before.ending(".patch", ".diff"))
+    if not patches or repo.text("cat-file", "-t", repo.resolve(since, "object")) != "commit":
+        return
+    log = repo.text(
+        "log",
+        "--no-renames",
+        "--raw",
+        "--no-abbrev",
+        "--format=commit %H",
+        repo.resolve(since),
+        "--",
+        *sorted(patches),
+    )
+    commit = ""
+    for line in log.splitlines():
+        if line.startswith("commit "):
+            commit = line.split()[1]
+        elif line.startswith(":") and "\t" in line:
+            head, _, path = line.partition("\t")
+            old = head.split()[2]
+            if path in patches and old.strip("0"):
+                patches.discard(path)
+                yield path, repo.objects.read(old, "blob"), commit
 
 
 def _recorded(repo: Repo, translator: Translator, tree: str) -> frozenset[str]:

@@ -32,7 +32,8 @@ class Audit:
     """The inputs of every check.
 
     ``base`` and ``through`` are upstream before and after the range, in downstream's words and under downstream's paths; ``before`` is downstream
-    before the sync. What is not known is None, and the checks that need it are left out. ``image`` maps each distribution of the base image to its
+    before the sync; ``earlier_patches`` are the last other version of each of its patch files, as (path, content, commit that replaced it). What is not
+    known is None, and the checks that need it are left out. ``image`` maps each distribution of the base image to its
     version and requirements.
     """
 
@@ -44,6 +45,7 @@ class Audit:
     through: Files | None = None
     range_changes: tuple[PathChange, ...] = ()
     commits: tuple[Commit, ...] = ()
+    earlier_patches: tuple[tuple[str, bytes, str], ...] = ()
     engine: EngineIndex | None = None
     served: tuple[Served, ...] = ()
     image: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -56,6 +58,13 @@ class Audit:
             return frozenset(p for p, entry in self.tree.entries.items() if self.before.entries.get(p) != entry)
         touched = {self.translator.path(change.path) for change in self.range_changes}
         return frozenset(path for path in touched if path in self.tree)
+
+    def upstreams_own(self, path: str, line: int) -> bool:
+        """Whether upstream's file has the same line at the end of the range: what is odd about it is not the sync's doing."""
+        if self.through is None or path not in self.through:
+            return False
+        lines = self.tree.lines(path)
+        return 1 <= line <= len(lines) and lines[line - 1] in self.through.line_set(path)
 
     @cached_property
     def own_folders(self) -> frozenset[str]:

@@ -78,6 +78,7 @@ class Files:
                 self.entries[known] = entry
         self._data: dict[str, bytes] = {}
         self._text: dict[str, str | None] = {}
+        self._line_sets: dict[str, frozenset[str]] = {}
         self._python: dict[str, PythonFile | None] = {}
 
     def __contains__(self, path: str) -> bool:
@@ -108,6 +109,12 @@ class Files:
     def lines(self, path: str) -> list[str]:
         """The lines of a text file without their ends; none of a binary one."""
         return (self.text(path) or "").split("\n")
+
+    def line_set(self, path: str) -> frozenset[str]:
+        """The lines of a file, for asking whether it has one."""
+        if path not in self._line_sets:
+            self._line_sets[path] = frozenset(self.lines(path))
+        return self._line_sets[path]
 
     def python(self, path: str) -> PythonFile | None:
         """A parsed module, or None when it does not parse (the lint says so)."""

@@ -66,6 +66,8 @@ def _one(audit: Audit, module: PythonFile, node: ast.stmt, source: str, name: st
             )
     elif top in audit.own_folders and not guarded(module, node):
         path = audit.own_module(source)
+        if _upstreams_fault(audit, module, node, source, name):
+            return
         if path is None:
             beside = "/".join([*module.path.split("/")[:-1], source.replace(".", "/")])
             if f"{beside}.py" in audit.tree or not audit.own_module(top) or f"{top}/__init__.py" not in audit.tree:
@@ -82,6 +84,16 @@ def _one(audit: Audit, module: PythonFile, node: ast.stmt, source: str, name: st
                 f"{path} has no {name}",
                 "import it from where it is now, or define it",
             )
+
+
+def _upstreams_fault(audit: Audit, module: PythonFile, node: ast.stmt, source: str, name: str | None) -> bool:
+    """Whether upstream has the same import and does not have what it names either."""
+    if not audit.upstreams_own(module.path, node.lineno) or audit.through is None:
+        return False
+    base = source.replace(".", "/")
+    if f"{base}.py" in audit.through:
+        return False  # a name in a module: downstream's module may have lost it
+    return not any(f"{base}{end}" in audit.through for end in (f"/{name}.py", f"/{name}/__init__.py"))
 
 
 def _lacks(names: ModuleNames | None, name: str) -> bool:

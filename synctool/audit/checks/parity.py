@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 
 from synctool.audit.context import Audit
+from synctool.audit.files import Files
 from synctool.audit.finding import Hit, Rule, page
+from synctool.policy.model import OwnerKind
 
 RULE = Rule("docs-parity", "the English and the Chinese page are out of step", "readers of one language miss a section")
-RULES = (RULE,)
+LOST = Rule(
+    "docs-lost-section",
+    "a section of upstream's page is missing here",
+    "it was lost in this sync or an earlier one, in all languages alike",
+)
+RULES = (RULE, LOST)
 
 _LANGUAGES = ("en", "zh")
 
@@ -30,7 +37,40 @@ class _Section:
 
 
 def check(audit: Audit) -> Iterator[Hit]:
-    """Every page below a folder ``en`` against that below ``zh``."""
+    """Every page below a folder ``en`` against that below ``zh``, and mirrored pages against upstream's."""
+    yield from _languages(audit)
+    for path in audit.documents:
+        if audit.through is not None and path in audit.through and audit.policy.owner_of(path).kind is OwnerKind.MIRROR:
+            yield from _lost(audit, audit.through, path)
+
+
+def _lost(audit: Audit, through: Files, path: str) -> Iterator[Hit]:
+    """Sections of upstream's page whose heading is not here, and whose first words are not either: a section that was given another heading stays."""
+    mine = sections(audit.tree.text(path) or "")
+    theirs = sections(through.text(path) or "")
+    titles = {section.title.casefold() for section in mine}
+    here = " ".join((audit.tree.text(path) or "").split())
+    for place, section in enumerate(theirs):
+        if section.title.casefold() in titles or get_close_matches(
+            section.title, [s.title for s in mine], n=1, cutoff=0.6
+        ):
+            continue
+        end = theirs[place + 1].line - 1 if place + 1 < len(theirs) else None
+        body = [line for line in through.lines(path)[section.line : end] if len(line.strip()) >= 20]
+        if body and not any(" ".join(line.split()) in here for line in body):
+            near = next((s for s in reversed(theirs[:place]) if s.title.casefold() in titles), None)
+            line = next((s.line for s in mine if near is not None and s.title.casefold() == near.title.casefold()), 1)
+            yield Hit(
+                LOST,
+                page(path),
+                path,
+                line,
+                f"upstream's section '{section.title}' is not here",
+                "put it back, translated, or say in the baseline why not",
+            )
+
+
+def _languages(audit: Audit) -> Iterator[Hit]:
     pages: dict[str, dict[str, str]] = {}
     for path in audit.documents:
         language = next((lang for lang in _LANGUAGES if f"/{lang}/" in f"/{path}"), None)

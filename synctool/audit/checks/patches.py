@@ -29,39 +29,44 @@ def check(audit: Audit) -> Iterator[Hit]:
     now = dict(_patches(audit.tree, engine))
     for path, patch in now.items():
         yield from _unfit(engine, path, patch)
-    for path, patch in _patches(audit.before, engine) if audit.before is not None else ():
-        kept = [(f.path, h) for other in now.values() for f in other.files for h in f.hunks]
+    kept = [(changed.path, hunk) for patch in now.values() for changed in patch.files for hunk in changed.hunks]
+    for path, patch, when in _before(audit, engine):
         for changed in patch.files:
             for hunk in changed.hunks:
                 if any(where == changed.path and _same(hunk, other) for where, other in kept):
                     continue
                 if not _landed(engine, changed.path, hunk):
-                    at = next((h.at for f in now.get(path, PatchText(b"", ())).files for h in f.hunks), 0)
-                    message = (
-                        f"the hunk for {changed.path} ({_gist(hunk)}) is gone, and {engine.label} does not have it"
-                    )
-                    yield Hit(
-                        DROPPED,
-                        f"{path} {changed.path}",
-                        path,
-                        at,
-                        message,
-                        "put it back, or show that it landed: 'vime-sync patch landed'",
-                    )
+                    told = f"the hunk for {changed.path} ({_gist(hunk)}) was dropped{when}, and {engine.label} does not have it"
+                    mend = "put it back, or show that it landed: 'vime-sync patch landed'"
+                    yield Hit(DROPPED, f"{path} {changed.path}", path, 0, told, mend)
+
+
+def _before(audit: Audit, engine: EngineIndex) -> Iterator[tuple[str, PatchText, str]]:
+    """Patches that downstream carried: those before the sync, and the version that each had before its last change."""
+    if audit.before is not None:
+        yield from ((path, patch, "") for path, patch in _patches(audit.before, engine))
+    for path, data, commit in audit.earlier_patches:
+        patch = _parsed(path, data, engine)
+        if patch is not None:
+            yield path, patch, f" by {commit[:9]}"
 
 
 def _patches(files: Files, engine: EngineIndex) -> Iterator[tuple[str, PatchText]]:
     """Patch files all of whose paths lie in the engine's package."""
     for path in files.ending(".patch", ".diff"):
-        data = files.data(path)
-        if f"/{engine.package}/".encode() not in data:
-            continue
-        try:
-            patch = parse_patch(data, path)
-        except SyncError:
-            continue
-        if patch.files and all(file.path.startswith(f"{engine.package}/") for file in patch.files):
+        patch = _parsed(path, files.data(path), engine)
+        if patch is not None:
             yield path, patch
+
+
+def _parsed(path: str, data: bytes, engine: EngineIndex) -> PatchText | None:
+    if f"/{engine.package}/".encode() not in data:
+        return None
+    try:
+        patch = parse_patch(data, path)
+    except SyncError:
+        return None
+    return patch if patch.files and all(file.path.startswith(f"{engine.package}/") for file in patch.files) else None
 
 
 def _unfit(engine: EngineIndex, path: str, patch: PatchText) -> Iterator[Hit]:
@@ -97,7 +102,11 @@ def _landed(engine: EngineIndex, path: str, hunk: Hunk) -> bool:
 
 
 def _same(left: Hunk, right: Hunk) -> bool:
-    return left.changes == right.changes
+    """Whether two hunks do the same: most of what the first adds (or, where it adds nothing, removes) is in the second, too."""
+    sign = "+" if any(kind == "+" for kind, _ in left.changes) else "-"
+    mine = {line.strip() for kind, line in left.changes if kind == sign and line.strip()}
+    other = {line.strip() for kind, line in right.changes if kind == sign}
+    return len(mine & other) * 2 >= len(mine)
 
 
 def _gist(hunk: Hunk) -> str:

@@ -32,7 +32,13 @@ _BINDING = re.compile(
 
 
 def check(audit: Audit) -> Iterator[Hit]:
-    """Needs upstream's trees."""
+    """Needs upstream's trees. A line that upstream still has so is upstream's own."""
+    for hit in _all(audit):
+        if not audit.upstreams_own(hit.path, hit.line):
+            yield hit
+
+
+def _all(audit: Audit) -> Iterator[Hit]:
     if audit.base is None or audit.through is None:
         return
     changed = sorted(path for path, entry in audit.base.entries.items() if audit.through.entries.get(path) != entry)

@@ -91,7 +91,7 @@ def _requests(module: PythonFile) -> Iterator[tuple[str, int]]:
             # A base URL mostly ends in /v1 already.
             yield (f"/v1{path}" if _SERVED_BELOW_V1.match(path) else path), node.lineno
         elif re.match(r"/[A-Za-z_][\w/.-]*$", text) and isinstance(parent, ast.Call) and node in parent.args:
-            name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+            name = _name(parent)
             if _SENDERS.search(name) and not (name == "get" and len(parent.args) == 2 and parent.args[0] is node):
                 yield _clean(text), node.lineno
 
@@ -180,16 +180,16 @@ def _fakes(audit: Audit, module: PythonFile, real: set[str], allowed: set[str]) 
 def _payloads(audit: Audit, module: PythonFile) -> Iterator[Hit]:
     """Keys of a dict that is sent to a known route, within one function."""
     assert audit.engine is not None
-    routes = {route.path: route for route in audit.engine.routes if route.models}
+    text = audit.tree.text(module.path) or ""
+    routes = {r.path: r for r in audit.engine.routes if r.models and r.path.rpartition("/")[2] in text}
+    if not routes or not _SENDERS.search(text.replace("(", "_")):
+        return
     for function in module.functions():
-        literal = _dicts(function)
-        urls = _strings(function)
-        for call in ast.walk(function):
-            if not isinstance(call, ast.Call):
-                continue
-            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            if not _SENDERS.search(name):
-                continue
+        calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and _SENDERS.search(_name(n))]
+        if not calls:
+            continue
+        literal, urls = _dicts(function), _strings(function)
+        for call in calls:
             target = next(
                 (p for a in (*call.args, *(k.value for k in call.keywords)) if (p := _target(a, urls)) in routes), None
             )
@@ -211,6 +211,10 @@ def _payloads(audit: Audit, module: PythonFile) -> Iterator[Hit]:
                             f"the nearest field is {near[0]}" if near else "drop it, or put it where the model has it"
                         )
                         yield Hit(PAYLOAD, f"{target} {key}", module.path, line, f"{target} has no field '{key}'", mend)
+
+
+def _name(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _target(node: ast.AST, urls: dict[str, str]) -> str | None:

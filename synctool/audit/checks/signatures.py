@@ -129,15 +129,14 @@ def absolute(path: str, node: ast.ImportFrom) -> str:
 
 
 def _method(module: PythonFile, call: ast.Call, name: str) -> tuple[Signature, str] | None:
-    """A method of the class around the call, when the class names no bases and binds the name once."""
+    """A method of the class around the call, when the class defines it once and never assigns it."""
     around = next((up for up in module.ancestors(call) if isinstance(up, ast.ClassDef)), None)
     if around is None:
         return None
     defined = [item for item in around.body if isinstance(item, Function) and item.name == name]
-    assigned = any(
-        isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Store) for n in ast.walk(around)
-    )
-    if len(defined) != 1 or assigned:
+    if len(defined) != 1:
+        return None
+    if any(n.attr == name and isinstance(n.ctx, ast.Store) for n in module.nodes(ast.Attribute)):
         return None
     sig = signature(defined[0])
     marks = {getattr(d, "id", "") for d in defined[0].decorator_list}
