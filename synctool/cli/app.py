@@ -47,6 +47,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "verify": ("synctool.cli.verify", "Rebuild downstream from scratch and explain every difference."),
     "audit": ("synctool.cli.audit", "Find what the sync broke: names, calls, flags, routes, CI, docs and more."),
     "patch": ("synctool.cli.patch", "The patch stack: apply, verify, rebase, refresh and more."),
+    "evidence": ("synctool.cli.evidence", "What was seen, bound to a head and its tree: run, import, attest, check."),
+    "report": ("synctool.cli.report_body", "Render the body of the sync's pull request, from records alone."),
+    "publish": ("synctool.cli.publish", "Open or update the sync's pull request, and read it back."),
     "rage": ("synctool.cli.rage", "Bundle versions, state and logs for a bug report, without secrets."),
     "completion": ("synctool.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }

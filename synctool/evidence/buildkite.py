@@ -34,7 +34,14 @@ def is_build(value: Any) -> bool:
 
 
 def read_build(
-    value: dict[str, Any], *, name: str, who: str, where: str, tree_of: Callable[[str], str | None], platform: str = ""
+    value: dict[str, Any],
+    *,
+    name: str,
+    who: str,
+    where: str,
+    tree_of: Callable[[str], str | None],
+    platform: str = "",
+    sync: str = "",
 ) -> Record:
     """A record of the build. ``tree_of`` gives the tree of a commit, None when it is not here.
 
@@ -72,6 +79,7 @@ def read_build(
     return Record(
         head=commit if len(commit) in (40, 64) else None,
         tree=tree_of(commit),
+        sync=sync,
         when=when,
         by=who,
         name=name,

@@ -76,11 +76,15 @@ class Retry(_Value):
 
 
 class _Fact(_Value):
-    """``when`` (UTC) is when it ended, or when it was said. ``by`` is ``Name <mail>`` of whoever recorded it."""
+    """``when`` (UTC) is when it ended, or when it was said. ``by`` is ``Name <mail>`` of whoever recorded it.
+
+    ``sync`` is the branch of the sync that it was recorded for: a later sync's body does not tell what an earlier one tried.
+    """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     head: Oid | None = None
     tree: Oid | None = None
+    sync: str = ""
     when: datetime.datetime
     by: Line
 

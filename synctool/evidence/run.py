@@ -148,6 +148,7 @@ def run(
     name: str,
     kind: EvidenceKind,
     who: str,
+    sync: str = "",
     junit: Path | None = None,
     artifacts: tuple[Artifact, ...] = (),
     platform: str = "",
@@ -202,6 +203,7 @@ def run(
     return Record(
         head=before.head,
         tree=before.tree,
+        sync=sync,
         when=now(),
         by=who,
         name=name,

@@ -95,9 +95,18 @@ class Ledger:
             and (platform is None or row.record.platform == platform)
         ]
 
+    def of_sync(self, sync: str) -> Ledger:
+        """What belongs to one sync: its own facts, and records of any that hold."""
+        return Ledger(
+            self.target,
+            tuple(row for row in self.rows if row.standing.holds or row.record.sync in ("", sync)),
+            tuple(statement for statement in self.statements if statement.sync in ("", sync)),
+        )
+
     def said(self, *topics: Topic) -> list[Statement]:
         """Statements on the topics, oldest first. Of two with one topic, target and text the newest."""
-        found = {(s.topic, s.target, s.text): s for s in self.statements if s.topic in topics}
+        withdrawn = {s.target for s in self.statements if s.topic is Topic.WITHDRAWS}
+        found = {(s.topic, s.target, s.text): s for s in self.statements if s.topic in topics and s.id not in withdrawn}
         return list(found.values())
 
 
