@@ -35,47 +35,66 @@ def check(audit: Audit) -> Iterator[Hit]:
     """Needs the engine."""
     if audit.engine is None:
         return
-    real, everywhere = _served(audit)
-    tests_too = _of_tests(audit)
+    known = _Known(audit)
     for module in audit.modules():
-        allowed = everywhere | (tests_too if module.path.startswith("tests/") else set())
         for path, line in _requests(module):
-            yield from _judge(audit, real, allowed, path, module.path, line)
+            yield from _judge(audit, known, path, module.path, line)
         yield from _payloads(audit, module)
-        yield from _fakes(audit, module, real, everywhere)
+        yield from _fakes(audit, module, known)
     for document in (*audit.documents, *audit.scripts):
         for number, text in enumerate(audit.tree.lines(document), 1):
             for path in _in_text(text):
-                yield from _judge(audit, real, everywhere, path, document, number)
+                yield from _judge(audit, known, path, document, number)
 
 
-def _served(audit: Audit) -> tuple[set[str], set[str]]:
-    """The engine's paths, and those together with what the tree itself and recorded other services serve."""
-    assert audit.engine is not None
-    real = {path.rstrip("/") or "/" for path in audit.engine.served()}
-    recorded = {path for served in audit.served for path in served.routes}
-    own = {
-        route.path
-        for module in audit.modules()
-        if not module.path.startswith("tests/")
-        for route, _ in served_routes(module)
-    }
-    # A base URL ends in a folder of routes (/v1), and frameworks add their own pages.
-    folders = {path[: path.index("/", 1)] for path in real if "/" in path[1:]}
-    return real, real | recorded | own | folders | {"/docs", "/openapi.json", "/redoc"}
+class _Known:
+    """Who serves what: the engine, other recorded services, and servers of the tree itself."""
 
+    def __init__(self, audit: Audit) -> None:
+        assert audit.engine is not None
+        self.engine = {path.rstrip("/") or "/" for path in audit.engine.served()}
+        recorded = {path for served in audit.served for path in served.routes}
+        # A base URL ends in a folder of routes (/v1), and frameworks add their own pages.
+        folders = {path[: path.index("/", 1)] for path in self.engine if "/" in path[1:]}
+        self.everywhere = self.engine | recorded | folders | {"/docs", "/openapi.json", "/redoc"}
+        self.own: dict[str, set[str]] = {}
+        for module in audit.modules():
+            for route, _ in served_routes(module):
+                self.own.setdefault(route.path, set()).add(module.path.rpartition("/")[0])
+        self._last = {path.rpartition("/")[2] for path in self.engine}
 
-def _of_tests(audit: Audit) -> set[str]:
-    return {
-        route.path
-        for module in audit.modules()
-        if module.path.startswith("tests/")
-        for route, _ in served_routes(module)
-    }
+    def allows(self, path: str, where: str) -> bool:
+        """Whether a request from a file may be meant for somebody who serves the path.
+
+        A path of the tree's own whose last part the engine serves elsewhere is what a missed translation looks like: it counts beside its server
+        only, as a path that only tests serve counts in tests only.
+        """
+        if path in self.everywhere or "." in path.rpartition("/")[2]:
+            return True
+        if any("{" in route and _matches(route, path) for route in self.everywhere):
+            return True
+        for route, homes in self.own.items():
+            if route != path and not ("{" in route and _matches(route, path)):
+                continue
+            if where.rpartition("/")[0] in homes:
+                return True
+            of_tests = all(home.startswith("tests") for home in homes)
+            if path.rpartition("/")[2] not in self._last and (not of_tests or where.startswith("tests/")):
+                return True
+        return False
 
 
 def _requests(module: PythonFile) -> Iterator[tuple[str, int]]:
     """Paths of URLs that a module builds, or passes to a function that sends."""
+    for taken in module.nodes(ast.arguments):
+        named = [*taken.posonlyargs, *taken.args][-len(taken.defaults) or None :] if taken.defaults else []
+        for argument, default in (
+            *zip(named, taken.defaults, strict=True),
+            *zip(taken.kwonlyargs, taken.kw_defaults, strict=True),
+        ):
+            text = flat(default) if default is not None and argument.arg in ("endpoint", "route", "url_path") else None
+            if text is not None and default is not None and text.startswith("/"):
+                yield _clean(text), default.lineno
     inside: set[ast.AST] = set()
     for node in (*module.nodes(ast.BinOp), *module.nodes(ast.JoinedStr), *module.nodes(ast.Constant)):
         parent = module.parents.get(node)
@@ -121,21 +140,16 @@ def _clean(path: str) -> str:
     return path.rstrip("/.,") or "/"
 
 
-def _judge(audit: Audit, real: set[str], allowed: set[str], path: str, where: str, line: int) -> Iterator[Hit]:
+def _judge(audit: Audit, known: _Known, path: str, where: str, line: int) -> Iterator[Hit]:
     assert audit.engine is not None
-    if (
-        path in allowed
-        or "." in path.rpartition("/")[2]
-        or any(_matches(route, path) for route in allowed if "{" in route)
-    ):
+    if known.allows(path, where):
         return
-    near = nearest_route(path, real)
+    near = nearest_route(path, known.engine)
     mend = (
         f"the engine serves {near}" if near else "see which path does this now, or record who serves it in the baseline"
     )
-    yield Hit(
-        ROUTE, path, where, line, f"{audit.engine.label} does not serve {path}", f"{mend}; the payload may differ, too"
-    )
+    told = f"{audit.engine.label} does not serve {path}"
+    yield Hit(ROUTE, path, where, line, told, f"{mend}; the payload may differ, too")
 
 
 def _matches(route: str, path: str) -> bool:
@@ -152,26 +166,17 @@ def nearest_route(path: str, real: set[str]) -> str | None:
     return near[0] if near else None
 
 
-def _fakes(audit: Audit, module: PythonFile, real: set[str], allowed: set[str]) -> Iterator[Hit]:
+def _fakes(audit: Audit, module: PythonFile, known: _Known) -> Iterator[Hit]:
     """Stand-ins for the engine in tests that serve what the engine does not."""
     if not module.path.startswith("tests/"):
         return
     words = [family.to.lower() for family in audit.policy.families]
     for route, line in served_routes(module):
         around = next((c.name for c in module.nodes(ast.ClassDef) if c.lineno <= line <= (c.end_lineno or 0)), "")
-        if (
-            any(word in around.lower() for word in words)
-            and route.path not in allowed
-            and nearest_route(route.path, real)
-        ):
-            yield Hit(
-                ROUTE,
-                route.path,
-                module.path,
-                line,
-                f"{around} serves {route.path}, which the engine does not",
-                f"let it serve {nearest_route(route.path, real)}",
-            )
+        near = nearest_route(route.path, known.engine)
+        if any(word in around.lower() for word in words) and route.path not in known.everywhere and near:
+            told = f"{around} serves {route.path}, which the engine does not"
+            yield Hit(ROUTE, route.path, module.path, line, told, f"let it serve {near}")
 
 
 # ---------------------------------------------------------------- payloads
