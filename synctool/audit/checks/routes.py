@@ -22,7 +22,7 @@ RULES = (ROUTE, PAYLOAD)
 
 _SENDERS = re.compile(r"(?:^|_)(?:post|get|put|delete|request|fetch|urlopen|url|stream|head)(?:_|$)")
 _URL = re.compile(
-    r"(?:https?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\{\}|\$\{?\w+\}?|<[\w -]+>|\{[\w.\[\]]+\})[^/\s\"'`]*|^\{\})(/[A-Za-z_][\w/.-]*)"
+    r"(?:https?://(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\{\}|\$\{?\w+\}?|<[\w -]+>|\{[\w.\[\]]+\})[^/\s\"'`]*|^\{\})(/[A-Za-z_][\w/.{}-]*)"
 )
 
 
@@ -187,7 +187,7 @@ def _payloads(audit: Audit, module: PythonFile) -> Iterator[Hit]:
     assert audit.engine is not None
     text = audit.tree.text(module.path) or ""
     routes = {r.path: r for r in audit.engine.routes if r.models and r.path.rpartition("/")[2] in text}
-    if not routes or not _SENDERS.search(text.replace("(", "_")):
+    if not routes:
         return
     for function in module.functions():
         calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and _SENDERS.search(_name(n))]
