@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from vime.arguments.vllm import engine_options
 from vime.errors import Problem
 
 
@@ -22,6 +23,12 @@ def sampling(args: Namespace) -> Iterator[Problem]:
     for name in ("rollout_top_k", "eval_top_k"):
         if getattr(args, name) != -1 and getattr(args, name) < 1:
             yield Problem(f"--{name.replace('_', '-')} {getattr(args, name)}", "-1 for all tokens, or at least 1")
+    cut = args.rollout_top_p < 1 or args.rollout_top_k != -1
+    if cut and args.device == "cpu" and not args.rollout_external_engine_addrs and not args.debug_train_only:
+        yield Problem(
+            f"--rollout-top-p {args.rollout_top_p} and --rollout-top-k {args.rollout_top_k} on a CPU",
+            "which tokens were left to sample from is recorded by vLLM's GPU model runner only",
+        )
     if args.mask_offpolicy_in_partial_rollout and not args.partial_rollout:
         yield Problem("--mask-offpolicy-in-partial-rollout without --partial-rollout")
     if not 0 < args.max_failed_sample_ratio <= 1:
@@ -91,6 +98,12 @@ def score_centering(args: Namespace) -> Iterator[Problem]:
         yield Problem("--use-score-centering needs --loss-type policy_loss")
     if args.rollout_top_k != -1:
         yield Problem("--use-score-centering needs --rollout-top-k -1", "its own head is --score-centering-top-k")
+    if args.rollout_top_p < 1 and "vllm_return_sampling_mask_logprobs" not in engine_options():
+        yield Problem(
+            f"--use-score-centering with --rollout-top-p {args.rollout_top_p}: the installed vLLM cannot return the sampler's "
+            "log-probabilities on its support",
+            "vime-sync patch apply --site-packages applies vllm-score-centering.patch",
+        )
     if args.advantage_estimator in ("gspo", "cispo") or args.pg_loss_type == "ppo":
         yield Problem(
             f"--use-score-centering with {args.pg_loss_type or args.advantage_estimator}", "it centres the plain score"

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from vime.arguments import vllm
 from vime.arguments.model_shape import parameter_count
 
-GIB = 2**30
-
 
 @dataclass(frozen=True)
 class Processes:
@@ -109,9 +107,9 @@ def describe(plan: Plan) -> str:
         memory = plan.memory
         lines += [
             f"parameters     {memory.parameters:,}",
-            f"memory         trainer {memory.trainer / GIB:.2f} GiB a device before activations (weights {memory.weights / GIB:.2f}, gradients "
-            f"{memory.gradients / GIB:.2f}, optimizer {memory.optimizer / GIB:.2f}, reference {memory.reference / GIB:.2f} on the host)",
-            f"               engine {memory.engine_weights / GIB:.2f} GiB of weights a device, {memory.kv_cache_per_token:,} bytes of cache a token",
+            f"memory         trainer {_size(memory.trainer)} a device before activations (weights {_size(memory.weights)}, gradients "
+            f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, reference {_size(memory.reference)} on the host)",
+            f"               engine {_size(memory.engine_weights)} of weights a device, {memory.kv_cache_per_token:,} bytes of cache a token",
         ]
     if plan.engine_flags:
         lines.append(f"engine flags   {' '.join(plan.engine_flags)}")
@@ -159,6 +157,11 @@ def _memory(args: Namespace, ranks: int) -> Memory:
         engine_weights=count * width // args.rollout_num_gpus_per_engine,
         kv_cache_per_token=2 * args.num_layers * args.num_query_groups * args.kv_channels * width,
     )
+
+
+def _size(count: int) -> str:
+    """Bytes for people: MiB below one GiB."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def _count(number: int, unit: str) -> str:

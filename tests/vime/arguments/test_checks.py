@@ -52,6 +52,8 @@ SPOKEN = [
     ("--use-opd --opd-type vllm --opd-teacher-load /x", "no effect with --opd-type vllm"),
     ("--opd-type vllm", "no effect without --use-opd"),
     ("--use-score-centering --rollout-top-k 5", "needs --rollout-top-k -1"),
+    ("--use-score-centering --rollout-top-p 0.9", "vllm-score-centering.patch"),
+    ("--rollout-top-p 0.9", "on a CPU"),
     ("--use-score-centering --advantage-estimator gspo", "with gspo"),
     ("--use-score-centering --use-opsm", "--use-score-centering with --use-opsm"),
     ("--use-score-centering --use-tis --tis-clip inf", "finite --tis-clip"),
