@@ -21,6 +21,11 @@ _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@
 _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d{6}))?$")
 _SCORE = re.compile(rb"(?:dis)?similarity index \d{1,3}%$")
 _ABSENT = "/dev/null"
+#: The id of no content, in both of git's object formats.
+_EMPTY_BLOBS = (
+    "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+    "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
+)
 _NO_NEWLINE = "\\ No newline at end of file"
 
 
@@ -246,6 +251,8 @@ class _Reader:
         if "move" not in fields and old != new:
             raise self.fail(f"the names {old!r} and {new!r} differ, but nothing says rename or copy", start)
         created, deleted = "created" in fields, "deleted" in fields
+        if not hunks and binary is None and not _complete_without_hunks(fields):
+            raise self.fail("a file without hunks", start, "the patch is empty or was cut off")
         if created and deleted:
             raise self.fail("a file cannot be new and deleted at once", start)
         return FilePatch(
@@ -387,9 +394,9 @@ class _Reader:
                 new, changed = new - 1, True
             elif kind != b"\\" or self.at == start + 1:
                 raise self.fail("the hunk is cut short", start, f"line {self.first + self.at} is not part of a hunk")
+            if old < 0 or new < 0:
+                raise self.fail("the hunk's line counts are wrong", start)
             self.at += 1
-        if old < 0 or new < 0:
-            raise self.fail("the hunk's line counts are wrong", start)
         if not changed:
             raise self.fail("the hunk changes nothing", start)
         if self.at < len(self.lines) and self.lines[self.at].startswith(b"\\"):
@@ -416,6 +423,16 @@ def read_hunks(lines: list[bytes], first_line: int) -> tuple[Hunk, ...]:
         at = first_line + (hunk[0].diff_line_no or 4) - 4
         hunks.append(Hunk(hunk.source_start, hunk.target_start, tuple(body), at))
     return tuple(hunks)
+
+
+def _complete_without_hunks(fields: dict[str, str]) -> bool:
+    """Whether header lines alone are a whole change: an empty file comes or goes, a pure move, or a change of mode."""
+    old, new = fields.get("old_oid", ""), fields.get("new_oid", "")
+    if "created" in fields or "deleted" in fields:
+        content = new if "created" in fields else old
+        return not content.strip("0") or any(empty.startswith(content) for empty in _EMPTY_BLOBS)
+    moved = "move" in fields or ("old_mode" in fields and "new_mode" in fields)
+    return moved and old == new
 
 
 def _names_of_git_line(rest: bytes) -> tuple[str, str] | None:

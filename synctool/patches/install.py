@@ -24,8 +24,9 @@ from synctool.patches.pin import Pin
 from synctool.patches.processes import users_of
 from synctool.patches.record import ORIGINALS, RECORD_NAME, InstalledStack, read_record, update_distribution_record
 from synctool.patches.stack import Application, Stack
-from synctool.patches.store import write_atomically
 from synctool.patches.swap import interrupted, locked, recover, replace_files
+
+_PARTIAL_LISTING = ".RECORD.vime-partial"
 
 State = Literal["stock", "patched", "damaged", "foreign"]
 
@@ -328,31 +329,25 @@ def revert(target: Target) -> InstalledStack:
         Refused: patched files were changed since, or an original is damaged.
     """
     status = look(target)
-    if status.record is None and not status.pending:
-        with locked(target.package.parent):
-            recover(target.package)
+    if status.left_over is not None or status.record is None:
+        finish_interrupted(target)
+        status = look(target)
+    if status.record is None:
         raise NothingToDo("no stack is applied", where=str(target.package))
+    if status.wrong:
+        some = ", ".join(status.wrong[:5])
+        raise Refused(
+            f"patched files were changed since: {some}",
+            where=str(target.package),
+            hint="reinstall the package; nothing was changed",
+        )
+    changes = _restored(target, status.record)
     refuse_running(target)
     with locked(target.package.parent):
-        recover(target.package)
-        status = look(target)
-        if status.record is None:
-            raise NothingToDo("no stack is applied: a killed revert was finished", where=str(target.package))
-        if status.wrong:
-            raise Refused(
-                f"patched files were changed since: {', '.join(status.wrong[:5])}",
-                where=str(target.package),
-                hint="reinstall the package; nothing was changed",
-            )
-        changes = _restored(target, status.record)
-        listing = changes.pop(f"{ORIGINALS}/RECORD", None)
-        kept = target.package / ORIGINALS / "RECORD"
-        original_listing = kept.read_bytes() if kept.is_file() else listing
         # The listing goes back first: with the files patched it names too few, and the next run mends that; the other way round it would name
         # files that are gone, with nobody left who knows.
-        if target.info is not None and original_listing is not None:
-            write_atomically(target.info / "RECORD", original_listing)
-        changes[f"{ORIGINALS}/RECORD"] = None
+        if target.info is not None:
+            _write_listing(target.info, _original_listing(target))
         replace_files(target.package, changes)
     return status.record
 
@@ -391,13 +386,30 @@ def mend_listing(target: Target) -> bool:
     wanted = update_distribution_record(original, target.package.name, changes).encode("utf-8", "surrogateescape")
     if (target.info / "RECORD").read_bytes() == wanted:
         return False
-    write_atomically(target.info / "RECORD", wanted)
+    _write_listing(target.info, wanted)
     return True
 
 
+def _write_listing(info: Path, data: bytes) -> None:
+    """Replace a distribution's ``RECORD`` by rename. The temporary name is fixed, so that ``finish_interrupted`` finds what a kill leaves."""
+    partial = info / _PARTIAL_LISTING
+    partial.write_bytes(data)
+    partial.chmod((info / "RECORD").stat().st_mode & 0o7777)
+    partial.replace(info / "RECORD")
+
+
 def finish_interrupted(target: Target) -> bool:
-    """Carry to its end what a killed run began, and clean up after it. Returns whether there was anything."""
+    """Carry to its end what a killed run began, and clean up after it. Returns whether there was anything.
+
+    Raises:
+        RepositoryError: there is, and a process uses the package.
+    """
     found = interrupted(target.package) is not None
+    if found:
+        refuse_running(target)
     with locked(target.package.parent):
         recover(target.package)
-        return mend_listing(target) or found
+        if target.info is not None and (target.info / _PARTIAL_LISTING).exists():
+            (target.info / _PARTIAL_LISTING).unlink()
+            found = True
+        return (not look(target).wrong and mend_listing(target)) or found

@@ -187,6 +187,8 @@ def _merge(
     old, theirs, changed = Tree(repo.objects, step.before), Tree(repo.objects, step.after), tree.copy()
     conflicts: list[ConflictFile] = []
     reasons = [f"does not apply as it is: {why}"]
+    if landing.state == "half-landed":
+        reasons += [text for text in _evidence(landing) if ": landed: " in text]
     before = tree.copy().write()
     for path in sorted({p for outcome in step.outcomes for p in outcome.change.paths}):
         place = renames.get(path, path) if path not in tree else path
