@@ -13,7 +13,9 @@ def in_process(code: str, **variables: str) -> str:
     import os
 
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "MKL_"))}
-    done = subprocess.run([sys.executable, "-c", code], env=clean | variables, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean | variables, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -70,7 +70,9 @@ def vllm_imports(thorough: bool) -> Iterator[Finding]:
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_IMPORT_SECONDS)
     except subprocess.TimeoutExpired:
-        yield Finding("vllm import", "bad", f"no end after {_IMPORT_SECONDS} s", "is the machine overloaded or the disk remote?")
+        yield Finding(
+            "vllm import", "bad", f"no end after {_IMPORT_SECONDS} s", "is the machine overloaded or the disk remote?"
+        )
         return
     if done.returncode == 0:
         yield Finding("vllm import", "ok", "imports, with the weight-transfer interface")
@@ -89,7 +91,12 @@ def devices(_: bool) -> Iterator[Finding]:
 def memory(_: bool) -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     level = "ok" if total >= _NEEDED_MEMORY else "warn"
-    yield Finding("memory", level, f"{total / GIB:.1f} GiB free", "" if level == "ok" else "an engine and a trainer take about 6 GiB")
+    yield Finding(
+        "memory",
+        level,
+        f"{total / GIB:.1f} GiB free",
+        "" if level == "ok" else "an engine and a trainer take about 6 GiB",
+    )
 
 
 def shared_memory(_: bool) -> Iterator[Finding]:
@@ -97,7 +104,9 @@ def shared_memory(_: bool) -> Iterator[Finding]:
     if free >= _NEEDED_SHM:
         yield Finding("shared memory", "ok", f"{free / GIB:.1f} GiB free in /dev/shm")
     else:
-        hint = "enlarge it (docker: --shm-size=4g), or use --update-weight-transport gloo; `vime ps` shows left-over files"
+        hint = (
+            "enlarge it (docker: --shm-size=4g), or use --update-weight-transport gloo; `vime ps` shows left-over files"
+        )
         yield Finding("shared memory", "warn", f"{free / GIB:.2f} GiB free in /dev/shm", hint)
 
 
@@ -121,9 +130,18 @@ def ports(_: bool) -> Iterator[Finding]:
 def threads(_: bool) -> Iterator[Finding]:
     policy, spin = os.environ.get("OMP_WAIT_POLICY"), os.environ.get("GOMP_SPINCOUNT")
     if policy and policy.upper() != "PASSIVE":
-        yield Finding("threads", "warn", f"OMP_WAIT_POLICY={policy}", "unset it: spinning threads make a busy machine ten times slower")
+        yield Finding(
+            "threads",
+            "warn",
+            f"OMP_WAIT_POLICY={policy}",
+            "unset it: spinning threads make a busy machine ten times slower",
+        )
     else:
-        yield Finding("threads", "ok", f"OMP_WAIT_POLICY={policy or 'unset'}, GOMP_SPINCOUNT={spin or 'unset'}; a run sets PASSIVE and 0")
+        yield Finding(
+            "threads",
+            "ok",
+            f"OMP_WAIT_POLICY={policy or 'unset'}, GOMP_SPINCOUNT={spin or 'unset'}; a run sets PASSIVE and 0",
+        )
 
 
 def leftovers(_: bool) -> Iterator[Finding]:

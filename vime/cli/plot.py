@@ -9,7 +9,9 @@ import click
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="File to write [default: DIRECTORY/curve.png].")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=None, help="File to write [default: DIRECTORY/curve.png]."
+)
 def plot(directory: Path, out: Path | None) -> None:
     """Draw the reward curve of the run in DIRECTORY."""
     from vime.observe.plot import plot_run

@@ -51,4 +51,3 @@ def overview() -> list[dict[str, Any]]:
             }
         )
     return found
-

@@ -37,4 +37,6 @@ def stop(run_id: str, grace: float, as_json: bool) -> None:
     if as_json:
         emit_json("stop", {"run_id": run_id, "swept": [one.pid for one in ended]})
     else:
-        click.echo(f"run {run_id} has ended" + (f"; {len(ended)} processes had to be ended one by one" if ended else ""))
+        click.echo(
+            f"run {run_id} has ended" + (f"; {len(ended)} processes had to be ended one by one" if ended else "")
+        )

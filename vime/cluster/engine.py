@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from argparse import Namespace
 from collections.abc import Callable
@@ -119,10 +120,8 @@ class EngineGroup:
                 failed.append(number)
         if failed:
             # With gloo the sender may have lost a peer: its own error says nothing new.
-            try:
+            with contextlib.suppress(VimeError):
                 wait([sending], owner="weight sender", deadline=deadline)
-            except VimeError:
-                pass
         else:
             wait([sending], owner="weight sender", deadline=deadline)
         return failed

@@ -29,7 +29,9 @@ class Placement:
 
 def sorted_bundles(bundles: Sequence[Bundle]) -> list[Bundle]:
     """By node, then device, both as numbers: as text, device 10 would come before 2."""
-    return sorted(bundles, key=lambda one: (ipaddress.ip_address(one.host).version, ipaddress.ip_address(one.host), one.device))
+    return sorted(
+        bundles, key=lambda one: (ipaddress.ip_address(one.host).version, ipaddress.ip_address(one.host), one.device)
+    )
 
 
 def place(

@@ -49,7 +49,7 @@ class RunRecord:
     def write(self) -> None:
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_text(json.dumps(asdict(self)))
-        os.replace(temporary, self.path)
+        temporary.replace(self.path)
 
 
 def registry() -> Path:
@@ -129,6 +129,6 @@ def start_ticks(pid: int) -> int | None:
 
 
 def _pids() -> Iterator[int]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            yield int(name)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            yield int(entry.name)

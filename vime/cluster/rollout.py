@@ -72,10 +72,10 @@ class RolloutManager:
             for name, entry in result.data.items()
             if entry["rewards"]
         }
-        first = next(iter(result.data.values()), {"samples": []})
+        first = next(iter(result.data.values()))["samples"] if result.data else []
         answers = [
             {"prompt": s.prompt, "response": s.response, "label": s.label, "reward": s.reward}
-            for s in first["samples"][:_EXAMPLES]
+            for s in first[:_EXAMPLES]
         ]
         return result.metrics | means | {"datasets": list(result.data)}, answers
 

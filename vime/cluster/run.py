@@ -59,7 +59,9 @@ class Run:
         """Evaluate after `step` training steps and record it."""
         found, self.answers = self.rollouts.evaluate(step)
         self._record("eval", step, found)
-        self.console.say(f"eval after {step} steps  " + "  ".join(f"{n} {found[f'eval/{n}']:.3f}" for n in found["datasets"]))
+        self.console.say(
+            f"eval after {step} steps  " + "  ".join(f"{n} {found[f'eval/{n}']:.3f}" for n in found["datasets"])
+        )
 
     def record_step(self, rollout_id: int, metrics: Mapping[str, Any], trained: Mapping[int, int]) -> None:
         """One finished step: metrics everywhere they go, and what was trained in the ledger."""
@@ -81,7 +83,9 @@ class Run:
             text = summary(steps, evals, self.answers, self.ledger.account())
             self.console.say(f"\n{text}\ncurve    {plot_run(directory)}")
         took = time.time() - self.begun
-        self.console.say(f"asked for {self.total} steps, did {self.total} ({self.total - self.start} in this run), in {took:.0f} s")
+        self.console.say(
+            f"asked for {self.total} steps, did {self.total} ({self.total - self.start} in this run), in {took:.0f} s"
+        )
 
     def _record(self, kind: str, step: int, metrics: Mapping[str, Any]) -> None:
         self.metrics.log(kind, step, metrics)
@@ -116,8 +120,8 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
             + (f"; resuming at step {start + 1} of {total} from {args.load}" if start else "")
         )
         metrics, ledger = MetricsFile(session.directory), Ledger(session.directory, start)
-        for file in (metrics, ledger, *trackers):
-            stack.callback(file.close)
+        for close in (metrics.close, ledger.close, *(tracker.close for tracker in trackers)):
+            stack.callback(close)
         weights = WeightUpdater(args, trainers, engines, start)
         yield Run(
             args, session, trainers, engines, rollouts, weights, console, metrics, ledger, trackers, start, total, begun

@@ -53,7 +53,9 @@ class Session:
         self._lifeline = guardian.start(self.record)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         import ray
 
         if ray.is_initialized():
@@ -102,7 +104,9 @@ class Session:
         ready, _ = ray.wait([self._group.ready()], timeout=_PLACEMENT_SECONDS)
         if not ready:
             there = int(ray.cluster_resources().get(kind, 0))
-            raise MachineError(f"{devices} {kind}s are needed, the cluster has {there}", hint="see --dry-run for the plan")
+            raise MachineError(
+                f"{devices} {kind}s are needed, the cluster has {there}", hint="see --dry-run for the plan"
+            )
         nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
         where = placement_group_table(self._group)["bundles_to_node_id"]
         hosts = [nodes[where[index]] for index in range(devices)]

@@ -152,4 +152,3 @@ def start_trainers(
         for rank, bundle in enumerate(bundles)
     ]
     return TrainerGroup(args, actors)
-

@@ -42,6 +42,12 @@ def server_command(args: Namespace, rank: int, overrides: dict[str, Any] | None 
         flags.append("--enable-sleep-mode")
     if args.use_rollout_routing_replay:
         flags.append("--enable-return-routed-experts")
+    if args.rollout_top_p < 1 or args.rollout_top_k != -1:
+        flags.append("--return-sampling-mask")
+        if args.use_score_centering:
+            flags.append("--return-sampling-mask-logprobs")
+    elif args.use_score_centering:
+        flags += ["--max-logprobs", str(args.score_centering_top_k + 1)]
     if args.device == "cpu":
         flags += ["--enforce-eager"]
         if args.rollout_num_gpus_per_engine == 1:

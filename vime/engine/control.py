@@ -76,7 +76,9 @@ class EngineControl:
         if offer.flush_cache:
             self.reset_prefix_cache()
         if (found := self.weight_version()) != offer.version:
-            raise EngineError(f"the engine says it holds version {found} after the update to {offer.version}", where=self.url)
+            raise EngineError(
+                f"the engine says it holds version {found} after the update to {offer.version}", where=self.url
+            )
         self.resume()
 
     def _call(self, method: str, route: str, body: dict[str, Any] | None = None, timeout: float | None = None) -> Any:

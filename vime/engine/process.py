@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -60,7 +61,9 @@ class EngineProcess:
         start = time.monotonic()
         while True:
             if not self.alive:
-                raise EngineError(f"the server {self._ending()} while it started", where=self.url, hint=self._log_hint())
+                raise EngineError(
+                    f"the server {self._ending()} while it started", where=self.url, hint=self._log_hint()
+                )
             if _answers(self.url + path, timeout=2.0):
                 return time.monotonic() - start
             if time.monotonic() - start > deadline:
@@ -82,10 +85,8 @@ class EngineProcess:
         self._stopping.set()
         if self.alive and grace > 0:
             self._signal(signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
-            except subprocess.TimeoutExpired:
-                pass
         # Also when the leader is gone: members of its group may be left.
         self._signal(signal.SIGKILL)
         self._process.wait()
@@ -94,10 +95,8 @@ class EngineProcess:
             self._lifeline = -1
 
     def _signal(self, number: signal.Signals) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in the group
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # nobody is left in the group
-            pass
 
     def _ending(self) -> str:
         code = self._process.returncode

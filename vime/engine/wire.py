@@ -78,7 +78,7 @@ def _generation(choice: dict[str, Any], params: SamplingParams, meta: dict[str, 
             VersionSpan(span["version"], span["start"], span["end"]) for span in choice.get("weight_versions") or ()
         ),
         routed_experts=_array(routes) if routes else None,
-        sampling_mask=_nucleus(choice.get("sampling_mask"), len(tokens), where) if params.sampling_mask else None,
+        sampling_mask=_nucleus(choice, len(tokens), where) if params.sampling_mask else None,
         topk=_topk(content, params.logprobs, where) if params.logprobs else None,
         meta=meta,
     )
@@ -94,13 +94,19 @@ def _topk(content: list[dict[str, Any]], k: int, where: str) -> TopK:
     return TopK([[one["token_id"] for one in row] for row in rows], [[one["logprob"] for one in row] for row in rows])
 
 
-def _nucleus(mask: list[list[int]] | None, tokens: int, where: str) -> Nucleus:
+def _nucleus(choice: dict[str, Any], tokens: int, where: str) -> Nucleus:
+    mask, values = choice.get("sampling_mask"), choice.get("sampling_mask_logprobs")
     if mask is None or len(mask) != tokens:
-        raise EngineError("the engine returned no sampling mask", where=where, hint="start it with --vllm-return-sampling-mask")
+        raise EngineError(
+            "the engine returned no sampling mask", where=where, hint="start it with --vllm-return-sampling-mask"
+        )
+    if values is not None and [len(row) for row in values] != [len(row) for row in mask]:
+        raise EngineError("the engine's sampling mask and its log-probabilities differ in length", where=where)
     offsets = [0]
     for row in mask:
         offsets.append(offsets[-1] + len(row))
-    return Nucleus([token for row in mask for token in row], offsets)
+    ids = [token for row in mask for token in row]
+    return Nucleus(ids, offsets, None if values is None else [value for row in values for value in row])
 
 
 def _array(encoded: str) -> Any:

@@ -88,7 +88,9 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns aligned, the first to the left, the others to the right; the first row is the head."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
-        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     ]
     return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])

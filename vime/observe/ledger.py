@@ -35,7 +35,7 @@ class Ledger:
         kept = [record for record in _lines(self.path) if record["rollout_id"] < start]
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
-        os.replace(temporary, self.path)
+        temporary.replace(self.path)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - open for as long as the run
 
     def trained(self, rollout_id: int, version: str, samples: Mapping[int, int]) -> None:

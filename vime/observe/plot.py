@@ -43,7 +43,7 @@ def plot_run(directory: Path, target: Path | None = None) -> Path:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.png")
     figure.savefig(temporary, dpi=120)
     pyplot.close(figure)
-    os.replace(temporary, target)
+    temporary.replace(target)
     return target
 
 

@@ -25,7 +25,9 @@ class TensorBoard:
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
-            raise MachineError("--use-tensorboard needs the tensorboard package", hint="pip install tensorboard") from error
+            raise MachineError(
+                "--use-tensorboard needs the tensorboard package", hint="pip install tensorboard"
+            ) from error
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._writer = EventFileWriter(str(directory))
 

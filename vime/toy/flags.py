@@ -61,7 +61,10 @@ def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None)
         "--eps-clip": 0.2,
         "--vllm-max-num-seqs": 256,
     }
-    return [str(part) for pair in flags.items() for part in pair] + ["--use-dynamic-batch-size", "--calculate-per-token-loss"]
+    return [str(part) for pair in flags.items() for part in pair] + [
+        "--use-dynamic-batch-size",
+        "--calculate-per-token-loss",
+    ]
 
 
 def _eval_config(folder: Path) -> Path:

@@ -34,7 +34,7 @@ def ensure_start(folder: Path, seed: int, say: Callable[[str], None] = print) ->
         record = _train(staging, seed, say)
         (staging / "warmup.json").write_text(json.dumps(record, indent=2) + "\n")
         shutil.rmtree(folder, ignore_errors=True)
-        os.rename(staging, folder)
+        staging.rename(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return folder

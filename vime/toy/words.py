@@ -37,5 +37,5 @@ def write_rows(path: Path, chosen: Iterable[str]) -> Path:
     with open(temporary, "w", encoding="utf-8") as file:
         for word in chosen:
             file.write(json.dumps({"prompt": prompt(word), "answer": answer(word)}) + "\n")
-    os.replace(temporary, path)
+    temporary.replace(path)
     return path

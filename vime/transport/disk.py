@@ -21,7 +21,9 @@ def version_folder(root: Path, version: str) -> Path:
 
 def describe(folder: Path) -> tuple[BucketMeta, ...]:
     """Size and CRC-32 of each weight file of `folder`. What tensors it holds, its own header says."""
-    return tuple(BucketMeta(path.stat().st_size, _checksum(path), (), str(path)) for path in sorted(folder.glob("*.safetensors")))
+    return tuple(
+        BucketMeta(path.stat().st_size, _checksum(path), (), str(path)) for path in sorted(folder.glob("*.safetensors"))
+    )
 
 
 def read(meta: BucketMeta) -> Iterator[tuple[str, torch.Tensor]]:
@@ -30,7 +32,9 @@ def read(meta: BucketMeta) -> Iterator[tuple[str, torch.Tensor]]:
 
     path = Path(meta.path)
     if not path.is_file():
-        raise EngineError("no such weight file", where=meta.path, hint="--update-weight-disk-dir must be one place for all hosts")
+        raise EngineError(
+            "no such weight file", where=meta.path, hint="--update-weight-disk-dir must be one place for all hosts"
+        )
     if path.stat().st_size != meta.nbytes or _checksum(path) != meta.checksum:
         raise EngineError("weights arrived damaged: the file has another checksum", where=meta.path)
     with safe_open(meta.path, "pt") as file:

@@ -35,7 +35,8 @@ class ShmSender:
 
     def offer(self, trainer: Any, rank: int, version: str, receivers: int, flush_cache: bool) -> Offer | None:
         if rank != 0:
-            return _follow(trainer)
+            _follow(trainer)
+            return None
         buckets = pack(trainer.iter_hf_weights(), self.args.update_weight_buffer_size)
         metas = tuple(shm.write(buckets, self.run_id, version))
         shm.remove(self.run_id, keep_version=version)
@@ -62,7 +63,8 @@ class GlooSender:
         from vime.transport import gloo
 
         if rank != 0:
-            return _follow(trainer)
+            _follow(trainer)
+            return None
         self._buckets = list(pack(trainer.iter_hf_weights(), self.args.update_weight_buffer_size))
         self._sender = gloo.Sender(own_host(), receivers, self.args.distributed_timeout_minutes * 60.0)
         metas = tuple(bucket.meta() for bucket in self._buckets)

@@ -26,7 +26,7 @@ def write(buckets: Iterable[Bucket], run_id: str, version: str) -> Iterator[Buck
         temporary = path.with_name(path.name + ".tmp")
         with open(temporary, "wb") as file:
             file.write(memoryview(bucket.data.numpy()))
-        os.replace(temporary, path)
+        temporary.replace(path)
         yield bucket.meta(str(path))
 
 

@@ -126,7 +126,8 @@ def test_abort_ends_the_named_sessions_and_no_others() -> None:
     async def scenario() -> None:
         async with serving(engines=2) as (client, engines):
             tasks = {
-                name: asyncio.ensure_future(client.generate([2], PARAMS, session_id=name, timeout=None)) for name in "abc"
+                name: asyncio.ensure_future(client.generate([2], PARAMS, session_id=name, timeout=None))
+                for name in "abc"
             }
             while sum(len(engine.waiting) for engine in engines) < 3:
                 await asyncio.sleep(0)

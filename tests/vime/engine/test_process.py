@@ -53,7 +53,9 @@ print(engine.pid, flush=True); time.sleep(600)
 
 
 def launch(log: Path, mode: str = "good", port: HeldPort | None = None) -> EngineProcess:
-    return EngineProcess([sys.executable, "-c", SERVER, "--mode", mode], os.environ, port or hold_port("127.0.0.1"), log)
+    return EngineProcess(
+        [sys.executable, "-c", SERVER, "--mode", mode], os.environ, port or hold_port("127.0.0.1"), log
+    )
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ ONE = SamplingParams(max_tokens=4)
 
 
 def choice(tokens: list[int], logprobs: list[float] | None, **more: Any) -> dict[str, Any]:
-    content = None if logprobs is None else [{"token_id": t, "logprob": p} for t, p in zip(tokens, logprobs, strict=False)]
+    content = (
+        None if logprobs is None else [{"token_id": t, "logprob": p} for t, p in zip(tokens, logprobs, strict=False)]
+    )
     return {"index": 0, "token_ids": tokens, "finish_reason": "stop", "logprobs": {"content": content}} | more
 
 
@@ -56,7 +58,7 @@ def test_answers_come_in_the_order_of_their_index_with_versions() -> None:
 
 @pytest.mark.parametrize("logprobs", [None, [-0.5]], ids=["none", "too few"])
 def test_tokens_without_logprobs_are_an_error_never_zeros(logprobs: list[float] | None) -> None:
-    with pytest.raises(EngineError, match="2 tokens came with [01] log-probabilities"):
+    with pytest.raises(EngineError, match=r"2 tokens came with [01] log-probabilities"):
         parse_answer({"choices": [choice([7, 8], logprobs)]}, ONE, "here")
 
 
@@ -89,3 +91,15 @@ def test_a_missing_answer_and_a_missing_mask_are_named() -> None:
 
 def test_aborts_use_the_engines_own_name_of_a_request() -> None:
     assert engine_request_id("abc") == "generate-tokens-abc"
+
+
+def test_a_sampling_mask_keeps_its_log_probabilities_position_by_position() -> None:
+    params = SamplingParams(max_tokens=2, sampling_mask=True)
+    rows, values = [[4, 7], [8]], [[-1.0, -0.5], [0.0]]
+    answer = choice([7, 8], [-0.5, 0.0], sampling_mask=rows, sampling_mask_logprobs=values)
+    (one,) = parse_answer({"choices": [answer]}, params, "here")
+    assert one.sampling_mask is not None
+    assert (one.sampling_mask.ids, one.sampling_mask.offsets) == ([4, 7, 8], [0, 2, 3])
+    assert one.sampling_mask.log_probs == [-1.0, -0.5, 0.0]
+    with pytest.raises(EngineError, match="differ in length"):
+        parse_answer({"choices": [answer | {"sampling_mask_logprobs": [[-1.0], [0.0]]}]}, params, "here")

@@ -26,7 +26,10 @@ def record(folder: Path, steps: int = 4) -> None:
     file = MetricsFile(folder)
     file.log("eval", 0, {"eval/words": 0.1, "datasets": ["words"]})
     for i in range(steps):
-        parity = {"train/train_rollout_logprob_abs_diff": 1e-7 * (i + 1), "train/train_rollout_logprob_abs_diff_max": 1e-6}
+        parity = {
+            "train/train_rollout_logprob_abs_diff": 1e-7 * (i + 1),
+            "train/train_rollout_logprob_abs_diff_max": 1e-6,
+        }
         file.log("step", i, {"rollout/raw_reward": i / steps} | parity)
     file.log("eval", steps, {"eval/words": 0.9, "datasets": ["words"]})
     file.close()
