@@ -37,13 +37,11 @@ def config(tmp_path: Path) -> str:
 
 
 def test_precedence_is_dataset_defaults_options_rollout(make_args: Make, config: str) -> None:
-    args = make_args(
-        "--eval-config", config, "--eval-top-p", "0.8", "--rollout-top-k", "7", "--eval-temperature", "0.9"
-    )
+    args = make_args("--eval-config", config, "--eval-top-p", "0.8", "--rollout-stop", "y", "--eval-temperature", "0.9")
     dev, test = eval_datasets(args)
     assert (dev.temperature, test.temperature) == (0.0, 0.5)
     assert (dev.top_p, test.top_p) == (0.8, 0.9)
-    assert dev.top_k == test.top_k == 7
+    assert dev.stop == ["y"]
     assert (dev.max_response_len, test.n_samples_per_eval_prompt) == (4, 2)
     assert (dev.rm_type, test.rm_type, test.stop) == ("reverse_word", "f1", ["x"])
 
