@@ -12,7 +12,7 @@ SCHEMA = "vime-sync/1"
 def read_envelope(output: str) -> tuple[dict[str, int], dict[str, str]]:
     """``(figures, details)`` of the last JSON envelope in a command's output, both empty when there is none.
 
-    Counts of ``data`` become figures: numbers as they are, lists by their length; one level of tables is entered (``gate.files``). Texts become
+    Counts of ``data`` become figures: numbers as they are, lists by their length; one level of tables is entered (``gate files``). Texts become
     details.
     """
     start = output.find("{")
@@ -32,7 +32,7 @@ def _figures(data: dict[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
     figures: dict[str, int] = {}
     details: dict[str, str] = {}
     pairs = [(key, value) for key, value in data.items() if not isinstance(value, dict)]
-    pairs += [(f"{k}.{n}", v) for k, inner in data.items() if isinstance(inner, dict) for n, v in inner.items()]
+    pairs += [(f"{k} {n}", v) for k, inner in data.items() if isinstance(inner, dict) for n, v in inner.items()]
     for key, value in pairs:
         if isinstance(value, bool) or value is None:
             continue

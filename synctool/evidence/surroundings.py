@@ -45,10 +45,11 @@ def surroundings(
 
 
 def redact_command(command: Sequence[str]) -> tuple[str, ...]:
-    """A command without credentials, also those that follow their option as a word of their own."""
+    """A command without credentials, also those that follow their option as a word of their own, and with ``~`` for the home folder."""
     shown: list[str] = []
     hide = False
+    home = os.path.expanduser("~")  # noqa: PTH111
     for word in command:
-        shown.append("***" if hide else redact(word))
+        shown.append("***" if hide else redact(re.sub(rf"(?<!\w){re.escape(home)}(?=/|$)", "~", word)))
         hide = not hide and _SECRET_OPTION.fullmatch(word) is not None
     return tuple(shown)

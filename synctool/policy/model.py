@@ -368,7 +368,7 @@ class Neutral(Rule):
 
     paths: Annotated[tuple[Glob, ...], Field(min_length=1)] = Field(description="Globs of downstream paths.")
     kinds: tuple[EvidenceKind, ...] = Field(
-        default=(EvidenceKind.TEST, EvidenceKind.IMAGE, EvidenceKind.E2E),
+        default=(EvidenceKind.TEST, EvidenceKind.PATCHES, EvidenceKind.IMAGE, EvidenceKind.E2E),
         description="The kinds of evidence that do not depend on them.",
     )
     reason: Reason = Field(description="Why they can't change what was seen.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import PurePath
 from typing import Any
 
 from synctool.evidence.record import Outcome, Record, Source
@@ -68,7 +69,8 @@ def _seen(row: Assessed) -> Claim:
         parts[0] += f": {figures}"
     if record.exit_status is not None and record.outcome is not Outcome.PASSED:
         parts.append(f"exit status {record.exit_status}")
-    parts += [f"{plain(key)}: {plain(value)}" for key, value in record.details.items()]
+    if record.source is not Source.RUN:  # what our own verbs print beside figures stays in the record
+        parts += [f"{plain(key)}: {plain(value)}" for key, value in record.details.items()]
     if record.kind is EvidenceKind.IMAGE:
         parts += [f"{plain(one.name)} {code(one.digest)}" for one in record.artifacts]
     if record.stack:
@@ -81,7 +83,8 @@ def _seen(row: Assessed) -> Claim:
     elif record.source is Source.IMPORTED:
         parts.append("imported")
     if record.command:
-        parts.append(code(shlex.join(record.command)))
+        program, *rest = record.command
+        parts.append(code(shlex.join([PurePath(program).name, *rest])))
     return Claim("; ".join(parts) + ".", (record.id,))
 
 

@@ -85,6 +85,11 @@ def _label(facts: Facts, entry: Entry) -> str:
     return f"{slug_of(upstream.url) or plain(upstream.name)}#{entry.pr}"
 
 
+def _subject(entry: Entry) -> str:
+    """Without the number that a squash merge put at its end: the label says it."""
+    return plain(entry.subject.removesuffix(f"(#{entry.pr})"))
+
+
 def _summary(facts: Facts) -> list[Section]:
     target, manifest = facts.target, facts.manifest
     claims = []
@@ -142,7 +147,7 @@ def _taken(facts: Facts) -> list[Section]:
         return []
     rows = [entry for entry in facts.manifest.entries if entry.decision is Kind.TAKE]
     claims = tuple(
-        Claim(f"{_label(facts, e)} | {plain(e.subject)} | {code(e.mirrored[:12]) if e.mirrored else ''}", (MANIFEST,))
+        Claim(f"{_label(facts, e)} | {_subject(e)} | {code(e.mirrored[:12]) if e.mirrored else ''}", (MANIFEST,))
         for e in rows
     )
     return [Section("Taken", claims, ("upstream", "subject", "commit here"), folded=len(claims) > FOLD)]
@@ -155,7 +160,7 @@ def _left_out(facts: Facts) -> list[Section]:
             if entry.decision in (Kind.EXCLUDE, Kind.DEFER, Kind.PRESENT):
                 owner = f" Owner: {plain(entry.owner)}." if entry.owner else ""
                 why = plain(entry.reason) or "no reason is recorded"
-                text = f"{_label(facts, entry)} {plain(entry.subject)}: {_KINDS[entry.decision]}, {why}.{owner}"
+                text = f"{_label(facts, entry)} {_subject(entry)}: {_KINDS[entry.decision]}, {why}.{owner}"
                 claims.append(Claim(text, (MANIFEST,)))
     claims += [Claim(f"{code(one.path)}: not mirrored, {plain(one.reason)}.", (POLICY,)) for one in facts.left_out]
     claims += [
