@@ -20,7 +20,7 @@ def train_sampling(args: Namespace) -> SamplingParams:
         stop_token_ids=tuple(args.rollout_stop_token_ids or ()),
         skip_special_tokens=args.rollout_skip_special_tokens,
         logprobs=args.score_centering_top_k if args.use_score_centering and args.rollout_top_p == 1 else 0,
-        sampling_mask=args.rollout_top_p < 1,
+        sampling_mask=args.rollout_top_p < 1 or args.rollout_top_k != -1,
     )
 
 

@@ -79,9 +79,13 @@ class Scorer:
             log_mass, picked = on_support(picked, picks.rows, tokens)
             log_probs = log_probs - log_mass
         if picks is not None and self._args.use_score_centering and batch.sampler is not None:
-            own = centering(picked, batch.sampler, picks.rows, tokens, self._weight, self._complete)
+            own = self.control_term(picked, batch.sampler, picks.rows, tokens)
             term = Centering(*(batch.whole(x) for x in (own.term, own.sampler_mass, own.train_mass)))
         return TokenScores(batch.whole(log_probs), batch.whole(scores.entropy), term)
+
+    def control_term(self, picked: torch.Tensor, sampler: torch.Tensor, rows: torch.Tensor, tokens: int) -> Centering:
+        """Score centering under these flags; see `centering`."""
+        return centering(picked, sampler, rows, tokens, self._weight, self._complete)
 
     def logits(self, batch: MicroBatch, model: Callable[..., Any]) -> torch.Tensor:
         """Logits of the response tokens over temperature, fp32 [response tokens, this rank's columns]."""

@@ -63,12 +63,14 @@ def of_sample(args: Any, sample: Recorded, mask: Sequence[int], name: str) -> Su
     """
     if replays(args):
         support = _nucleus(sample, sum(mask), name)
-        if args.use_score_centering and support.log_probs is None and sum(mask):
-            raise VimeError(
-                "score centering under top-p needs the sampler's log-probabilities on its support",
-                where=name,
-                hint=f"apply {PATCH} and start the engine with --vllm-return-sampling-mask-logprobs",
-            )
+        if args.use_score_centering and support.log_probs is None:
+            if sum(mask):
+                raise VimeError(
+                    "score centering under top-p needs the sampler's log-probabilities on its support",
+                    where=name,
+                    hint=f"apply {PATCH} and start the engine with --vllm-return-sampling-mask-logprobs",
+                )
+            support = Support(np.zeros_like(support.offsets), np.zeros(0, np.int64), np.zeros(0, np.float32))
     elif args.use_score_centering:
         support = _head(sample, np.asarray(mask), sum(mask), name)
     else:

@@ -8,7 +8,7 @@ from multiprocessing.queues import Queue
 from typing import Any
 
 import torch
-from tiny_models import make_args, make_samples
+from tiny_models import add_supports, make_args, make_samples
 
 from vime.trainer import parallel
 from vime.trainer.trainer import Trainer
@@ -38,7 +38,7 @@ def train(
     start = trainer.init()
     metrics = []
     for rollout in rollouts:
-        metrics.append(trainer.train(rollout, make_samples(4, 2, seed=rollout)))
+        metrics.append(trainer.train(rollout, add_supports(make_samples(4, 2, seed=rollout))))
         if rollout == save_after:
             trainer.save(rollout, blob={"cursor": rollout})
     return {
@@ -46,6 +46,6 @@ def train(
         "restored": trainer.restored,
         "metrics": metrics,
         "weights": {name: tensor.clone().numpy() for name, tensor in trainer.iter_hf_weights()},
-        "log_probs": [x.numpy() for x in trainer.log_probs(make_samples(3, 2, seed=77))],
+        "log_probs": [x.numpy() for x in trainer.log_probs(add_supports(make_samples(3, 2, seed=77)))],
         "shard_sizes": sum(p.numel() for p in trainer.model.parameters()),
     }

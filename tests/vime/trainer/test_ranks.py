@@ -17,6 +17,13 @@ import rank_jobs
 import torch
 
 BASE: dict[str, Any] = {"adam_eps": 1e-3, "clip_grad": 0.5}
+CENTRED: dict[str, Any] = {
+    "rollout_top_p": 0.9,
+    "use_score_centering": True,
+    "use_tis": True,
+    "tis_clip": 3.0,
+    "parity_threshold": None,
+}
 SPLITS: dict[str, dict[str, Any]] = {
     "tp2-qwen3": {"family": "qwen3", "tensor_model_parallel_size": 2},
     "tp2-qwen2-chunked": {"family": "qwen2", "tensor_model_parallel_size": 2, "log_probs_chunk_size": 8},
@@ -47,6 +54,8 @@ SPLITS: dict[str, dict[str, Any]] = {
     },
     "cp2-ppo": {"family": "qwen3", "context_parallel_size": 2, "advantage_estimator": "ppo", "lambd": 0.9},
     "dp2-ppo": {"family": "qwen3", "advantage_estimator": "ppo", "gamma": 0.9, "normalize_advantages": True},
+    "cp2-centred": {"family": "qwen3", "context_parallel_size": 2} | CENTRED | {"log_probs_chunk_size": 6},
+    "tp2-centred": {"family": "llama", "tensor_model_parallel_size": 2} | CENTRED,
     "dp2-idle-rank": {"family": "llama", "global_batch_size": 1, "rollout_batch_size": 1},
 }
 

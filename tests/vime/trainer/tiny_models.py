@@ -97,3 +97,18 @@ def make_samples(groups: int, siblings: int = 2, *, seed: int = 0, longest: int 
                 )
             )
     return samples
+
+
+def add_supports(samples: list[Sample], *, seed: int = 0) -> list[Sample]:
+    """Give each response token a random support that holds it, with log-probabilities that sum to 1 on it."""
+    generator = torch.Generator().manual_seed(seed)
+    for sample in samples:
+        ids, offsets, values, own = [], [0], [], []
+        for token in sample.tokens[sample.prompt_length :]:
+            row = [token, *(i for i in torch.randperm(VOCAB, generator=generator)[:5].tolist() if i != token)]
+            log_probs = torch.randn(len(row), generator=generator).log_softmax(0).tolist()
+            ids, values, own = ids + row, values + log_probs, [*own, log_probs[0]]
+            offsets.append(len(ids))
+        sample.rollout_top_p_token_ids, sample.rollout_top_p_offsets = ids, offsets
+        sample.rollout_top_p_log_probs, sample.rollout_log_probs = values, own
+    return samples
