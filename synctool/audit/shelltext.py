@@ -46,6 +46,8 @@ class Command:
 
 
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|&>>|&>|<<<|<<-|<<|<&|>&|<>|>>|>\||[|&;()<>\n]")
+#: Words after which a command begins.
+_RESERVED = frozenset(("if", "elif", "while", "until", "for", "!", "then", "do", "else", "time"))
 _REDIRECTS = {"<", ">", ">>", ">|", "<>", "<&", ">&", "&>", "&>>", "<<<", "<<", "<<-"}
 
 
@@ -74,6 +76,14 @@ class _Reader:
             if self.text[self.at] == "#":
                 end = self.text.find("\n", self.at)
                 self.at = len(self.text) if end < 0 else end
+                continue
+            if self.text.startswith("((", self.at) and _RESERVED.issuperset(
+                self.current.texts()
+            ):  # arithmetic: > and < compare
+                end = self.text.find("))", self.at)
+                end = len(self.text) if end < 0 else end + 2
+                self.line += self.text.count("\n", self.at, end)
+                self.at = end
                 continue
             found = _OPERATOR.match(self.text, self.at)
             if found:

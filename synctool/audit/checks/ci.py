@@ -103,7 +103,7 @@ def _limits(audit: Audit) -> Iterator[Hit]:
     for shell in shell_texts(audit):
         if (
             shell.path not in audit.ci_files
-            or "ulimit -n" in shell.text
+            or re.search(r"ulimit\s+-\w*n", shell.text)
             or "RLIMIT_NOFILE" in shell.text
             or "prlimit" in shell.text
         ):

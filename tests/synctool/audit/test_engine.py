@@ -72,7 +72,11 @@ def test_a_request_to_a_path_that_is_not_served(audit: Auditor, text: str) -> No
 
 def test_documents_scripts_and_stand_ins_of_the_engine(audit: Auditor) -> None:
     fake = "class FakeVLLMServer:\n    def start(self, app):\n        app.router.add_post('/generate', self.handle)\n"
-    tree = {"docs/a.md": "curl http://localhost:30000/generate -d x\n", "run.sh": "curl http://${IP}:8000/abort_request\n", "tests/fakes.py": fake}
+    tree = {
+        "docs/a.md": "curl http://localhost:30000/generate -d x\n",
+        "run.sh": "curl http://${IP}:8000/abort_request\n",
+        "tests/fakes.py": fake,
+    }
     found = audit("routes", tree)
     assert places(found) == ["engine-route docs/a.md:1", "engine-route tests/fakes.py:3", "engine-route run.sh:1"]
 
@@ -97,7 +101,9 @@ def test_requests_that_someone_answers_and_paths_that_are_files(audit: Auditor) 
 )
 def test_a_payload_key_that_the_model_lacks(audit: Auditor, text: str) -> None:
     found = audit("routes", {"downproj/a.py": text})
-    assert [(finding.rule.id, finding.subject) for finding in found] == [("engine-payload", "/inference/v1/generate return_logprob")]
+    assert [(finding.rule.id, finding.subject) for finding in found] == [
+        ("engine-payload", "/inference/v1/generate return_logprob")
+    ]
 
 
 def test_inherited_fields_and_aliases_are_fields(audit: Auditor) -> None:
@@ -108,9 +114,15 @@ def test_inherited_fields_and_aliases_are_fields(audit: Auditor) -> None:
 RIGHT = "pkill -9 -f '[v]llm serve|VLL[M]::'"
 
 
-@pytest.mark.parametrize("kill", ["pkill -9 vllm", "pkill -f vllm", "pkill -9 -f 'vllm serve'", "killall vllm", "pkill -9 sglang"])
+@pytest.mark.parametrize(
+    "kill", ["pkill -9 vllm", "pkill -f vllm", "pkill -9 -f 'vllm serve'", "killall vllm", "pkill -9 sglang"]
+)
 def test_another_kill_pattern_than_the_policys(audit: Auditor, kill: str) -> None:
-    tree = {"a.sh": f"{RIGHT}\n", "b.sh": f"sleep 3\n{kill}; pkill -9 ray\n", "c.py": f'run("{RIGHT}; pkill -9 python")\n'}
+    tree = {
+        "a.sh": f"{RIGHT}\n",
+        "b.sh": f"sleep 3\n{kill}; pkill -9 ray\n",
+        "c.py": f'run("{RIGHT}; pkill -9 python")\n',
+    }
     found = audit("kills", tree)
     assert places(found) == ["kill-pattern b.sh:2"]
     data, _ = cure(tree["b.sh"].encode(), edits(found)["b.sh"])
@@ -130,12 +142,16 @@ def test_a_dropped_hunk_that_has_not_landed(audit: Auditor, engine_folder: Path)
     gone = audit("patches", {"x": ""}, before={"a.patch": PATCH})
     assert places(gone) == ["dropped-hunk a.patch:0"]
     assert "if not self.asleep" in gone[0].message
-    reworded = PATCH.replace("@@ -1,4 +1,5 @@", "@@ -1,4 +1,6 @@").replace("+    if not", "+    # asleep: nothing to do\n+    if not")
+    reworded = PATCH.replace("@@ -1,4 +1,5 @@", "@@ -1,4 +1,6 @@").replace(
+        "+    if not", "+    # asleep: nothing to do\n+    if not"
+    )
     assert audit("patches", {"a.patch": reworded}, before={"a.patch": PATCH}) == []
 
 
 def test_a_hunk_that_the_pin_has_may_go(audit: Auditor) -> None:
-    landed = PATCH.replace("-    self.resume()\n+    if not self.asleep:\n+        self.resume()\n", "+    self.resume()\n").replace("-1,4 +1,5", "-1,3 +1,4")
+    landed = PATCH.replace(
+        "-    self.resume()\n+    if not self.asleep:\n+        self.resume()\n", "+    self.resume()\n"
+    ).replace("-1,4 +1,5", "-1,3 +1,4")
     assert audit("patches", {"x": ""}, before={"a.patch": landed}) == []
 
 
@@ -170,7 +186,12 @@ def test_the_index_comes_back_from_the_cache_and_grows(engine_folder: Path, tmp_
     keep_index(first, tmp_path)
     again = open_index(FolderSource(engine_folder), "vllm", folder=tmp_path)
     assert not again.grown
-    assert (again.label, again.arguments, again.routes, again.models) == ("vllm 9.9.0", first.arguments, first.routes, first.models)
+    assert (again.label, again.arguments, again.routes, again.models) == (
+        "vllm 9.9.0",
+        first.arguments,
+        first.routes,
+        first.models,
+    )
     assert again.names == first.names
     assert "/generate" not in again.served()  # a program of its own
     (file,) = tmp_path.glob("*.json")

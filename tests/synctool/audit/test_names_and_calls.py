@@ -93,7 +93,9 @@ def test_a_call_that_does_not_fit_is_told(audit: Auditor, call: str, says: str) 
     ],
 )
 def test_a_call_that_fits_or_cannot_be_told_is_silent(audit: Auditor, call: str) -> None:
-    assert audit("signatures", {"downproj/__init__.py": "", "downproj/parsing.py": PARSER, "downproj/user.py": call}) == []
+    assert (
+        audit("signatures", {"downproj/__init__.py": "", "downproj/parsing.py": PARSER, "downproj/user.py": call}) == []
+    )
 
 
 @pytest.mark.parametrize(
