@@ -177,7 +177,9 @@ def _engine(
     for step in apply_stack(patched, loaded.patches, loaded.pin.allowed):
         patched = source.repo.tree(step.after)
     label = f"{loaded.pin.label} with {len(loaded.patches)} patches" if loaded.patches else loaded.pin.label
-    return open_index(TreeSource(patched), package or loaded.pin.import_name, label=label)
+    index = open_index(TreeSource(patched), package or loaded.pin.import_name, label=label)
+    index.patched_with = frozenset(patch.sha256 for patch in loaded.patches)
+    return index
 
 
 def _only_package(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from functools import cache
 
 from synctool.audit.context import Audit
 from synctool.audit.engine.arguments import registered_options
+from synctool.audit.files import PythonFile, flat
 from synctool.audit.finding import Edit, Hit, Rule
 
 FLAG = Rule(
@@ -85,15 +87,27 @@ def _accepted(flag: str, audit: Audit) -> bool:
 
 
 def _own_options(audit: Audit) -> set[str]:
-    """Options that the tree registers itself, with the negative form of switches."""
+    """Options that the tree registers itself, with the negative form of switches: by ``add_argument``, or in a table of its own."""
     found: set[str] = set()
     for module in audit.modules():
-        if b"add_argument" in audit.tree.data(module.path):
-            for option, call in registered_options(module):
-                found.add(option)
-                if any("BooleanOptional" in getattr(k.value, "attr", "") for k in call.keywords):
-                    found.add(option.replace("--", "--no-", 1))
+        if b"--" not in audit.tree.data(module.path):
+            continue
+        for option, call in registered_options(module):
+            found.add(option)
+            if any("BooleanOptional" in getattr(k.value, "attr", "") for k in call.keywords):
+                found.add(option.replace("--", "--no-", 1))
+        if not module.path.startswith("tests/"):
+            found |= _table(module)
     return found
+
+
+def _table(module: PythonFile) -> set[str]:
+    """Options that begin calls of one module, three at least: rows of a declarative table."""
+    heads = [
+        flat(call.args[0]) for call in module.nodes(ast.Call) if call.args and len(call.args) + len(call.keywords) > 1
+    ]
+    rows = {head for head in heads if head is not None and re.fullmatch(r"--[a-z0-9][a-z0-9-]*", head)}
+    return rows if len(rows) >= 3 else set()
 
 
 def _meant(audit: Audit) -> dict[str, str]:

@@ -11,6 +11,7 @@ from synctool.audit.finding import Hit, Rule
 from synctool.errors import SyncError
 from synctool.patches.apply import split_lines
 from synctool.patches.difftext import Hunk, PatchText, parse_patch
+from synctool.patches.digest import patch_sha256
 
 DROPPED = Rule(
     "dropped-hunk",
@@ -28,7 +29,8 @@ def check(audit: Audit) -> Iterator[Hit]:
         return
     now = dict(_patches(audit.tree, engine))
     for path, patch in now.items():
-        yield from _unfit(engine, path, patch)
+        if patch_sha256(audit.tree.data(path)) not in engine.patched_with:
+            yield from _unfit(engine, path, patch)
     kept = [(changed.path, hunk) for patch in now.values() for changed in patch.files for hunk in changed.hunks]
     for path, patch, when in _before(audit, engine):
         for changed in patch.files:

@@ -35,6 +35,8 @@ class EngineIndex:
     source: EngineSource
     names: dict[str, ModuleNames] = field(default_factory=dict)
     grown: bool = False
+    #: SHA-256 of the patches that are in the source already, each of which was applied exactly.
+    patched_with: frozenset[str] = frozenset()
 
     @cached_property
     def arguments(self) -> frozenset[str]:

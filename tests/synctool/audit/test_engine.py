@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from synctool.audit.build import build_audit
+from synctool.audit.context import Audit
 from synctool.audit.engine.cache import keep_index, open_index
 from synctool.audit.engine.source import FolderSource
 from synctool.audit.fix import cure, edits
+from synctool.audit.run import run
 from synctool.errors import UsageError
 from synctool.git.repo import Repo
+from synctool.policy.loading import parse_policy
+from synctool.translate.translator import Translator
 
-from .conftest import Auditor, places
+from .conftest import POLICY, Auditor, commit, places
 
 
 @pytest.mark.parametrize(
@@ -38,6 +51,12 @@ def test_flags_that_are_accepted(audit: Auditor) -> None:
     family = "see --vllm-* and --vllm-<name>, `--vllm-{x}`; --vllm-router-ip\n"
     own = "def add(parser):\n    parser.add_argument('--vllm-router-ip')\n"
     assert audit("flags", {"run.sh": good + "\n", "a.md": family, "downproj/args.py": own}) == []
+
+
+def test_options_in_a_table_of_the_trees_own(audit: Auditor) -> None:
+    table = "T = (text('--vllm-router-ip', None), number('--vllm-wait', 3), number('--other', 1))\n"
+    user = {"run.sh": "x --vllm-router-ip a --vllm-wait 4 --vllm-typo 1\n"}
+    assert places(audit("flags", {"downproj/table.py": table, **user})) == ["engine-flag run.sh:1"]
 
 
 def test_overrides_of_engine_groups_only(audit: Auditor) -> None:
@@ -162,14 +181,15 @@ def test_a_patch_that_fits_nowhere(audit: Auditor) -> None:
     assert places(audit("patches", {"a.patch": PATCH.replace("core.py", "gone.py")})) == ["patch-unfit a.patch:1"]
 
 
+def test_a_patch_that_is_in_the_source_already_need_not_fit(build: Callable[..., Audit]) -> None:
+    made = build({"a.patch": PATCH.replace("     self.begin()", "     self.start()")})
+    assert made.engine is not None
+    assert len(run(made, only=["patches"]).findings) == 1
+    made.engine.patched_with = frozenset({hashlib.sha256(made.tree.data("a.patch")).hexdigest()})
+    assert run(made, only=["patches"]).findings == ()
+
+
 def test_a_hunk_dropped_in_an_earlier_commit_is_found_in_history(repo: Repo, engine: object) -> None:
-    from synctool.audit.build import build_audit
-    from synctool.audit.run import run
-    from synctool.policy.loading import parse_policy
-    from synctool.translate.translator import Translator
-
-    from .conftest import POLICY, commit
-
     header = PATCH.replace("core.py", "core2.py")
     first = commit(repo, {"p/a.patch": PATCH + header})
     second = commit(repo, {"p/a.patch": header}, first)
@@ -204,3 +224,41 @@ def test_a_source_without_the_engine_is_a_users_mistake(tmp_path: Path) -> None:
         open_index(FolderSource(tmp_path), "vllm")
     with pytest.raises(UsageError, match="no such folder"):
         FolderSource(tmp_path / "gone")
+
+
+@pytest.mark.engine
+def test_the_index_of_the_installed_engine_knows_what_its_parser_knows(tmp_path: Path) -> None:
+    """Truth: the parser that vLLM itself builds, and the dataclass fields as Python sees them."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        pytest.skip("vLLM is not installed")
+    folder = tmp_path / "source"
+    folder.mkdir()
+    shutil.copytree(
+        Path(spec.origin).parent,
+        folder / "vllm",
+        ignore=lambda _, names: [n for n in names if "." in n and not n.endswith(".py")],
+    )
+    index = open_index(FolderSource(folder), "vllm", folder=tmp_path / "cache")
+    code = (
+        "import dataclasses, json\nfrom vllm.engine.arg_utils import AsyncEngineArgs\nfrom vllm.entrypoints.openai.cli_args import FrontendArgs\n"
+        "from vllm.utils.argparse_utils import FlexibleArgumentParser\np = FlexibleArgumentParser(add_help=False)\n"
+        "AsyncEngineArgs.add_cli_args(p); FrontendArgs.add_cli_args(p)\n"
+        "fields = [f.name for c in (AsyncEngineArgs, FrontendArgs) for f in dataclasses.fields(c)]\n"
+        "print('\\n' + json.dumps([[o for a in p._actions for o in a.option_strings], fields]))\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=280
+    )
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    options, fields = json.loads(finished.stdout.splitlines()[-1])
+    assert len(options) > 200
+    assert set(fields) <= index.fields
+    known = {option.removeprefix("no-") for option in index.arguments} | index.arguments
+    long = {
+        option.removeprefix("--").removeprefix("no-").replace("_", "-") for option in options if option.startswith("--")
+    }
+    assert {option for option in long if option.replace("_", "-") not in known} == set()
+    assert {"/inference/v1/generate", "/v1/chat/completions", "/health"} <= index.served()
+    assert {"token_ids", "sampling_params"} <= (index.fields_of("GenerateRequest") or set())
