@@ -85,14 +85,14 @@ class Image:
         self.written[at : at + old] = b"\1" * len(new)
 
 
-def place_hunk(image: Image, hunk: Hunk, keep_context: int | None = None) -> Placed | None:
-    """Find where a hunk goes and put it there; None if nowhere.
+def place_hunk(image: Image, hunk: Hunk, keep_context: int | None = None, *, anchored: bool = True) -> Placed | None:
+    """Find where a hunk goes and put it there; None if nowhere. Without ``anchored`` a hunk at the file's start or end may go anywhere.
 
     ``keep_context``: the number of context lines on each side that must match, when a waiver allows fewer than the hunk has.
     """
     old, new = hunk.old, hunk.new
     leading, trailing = hunk.leading, hunk.trailing
-    at_start, at_end = hunk.old_start <= 1, trailing == 0
+    at_start, at_end = anchored and hunk.old_start <= 1, anchored and trailing == 0
     expected = max(hunk.new_start - 1, 0)
     dropped = 0
     while True:

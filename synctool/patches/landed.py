@@ -110,17 +110,23 @@ def _pop_hunk(image: Image, hunk: Hunk, original: list[bytes]) -> tuple[bool, st
     old, new = hunk.old, hunk.new
     if not new:
         return (False, "lines that should be gone are there") if image.lines else (True, "the file is empty")
-    now_new, was_new = len(image.places(new)), len(Image(original).places(new))
+    places = image.places(new)
+    now_new, was_new = len(places), len(Image(original).places(new))
     if not now_new:
         return False, "its new lines are not there"
     if now_new <= was_new:
         return False, "its new lines stand there, but did before the patch too"
-    now_old, was_old = len(image.places(old)) if old else 0, len(Image(original).places(old)) if old else 1
-    if now_old and now_old >= was_old:
+    # At a file's start or end the old lines stand whole beside what was added: inside of the new lines they say nothing.
+    loose = (
+        [at for at in image.places(old) if not any(p <= at and at + len(old) <= p + len(new) for p in places)]
+        if old
+        else []
+    )
+    if loose and len(loose) >= len(Image(original).places(old)):
         return False, "its new lines stand there, but its old lines still do as well"
-    place = place_hunk(image, hunk.reversed())
+    place = place_hunk(image, hunk.reversed(), anchored=False)
     if place is None:
-        return False, "its new lines stand there, but not where the hunk is anchored"
+        return False, "its new lines stand there, but among lines of another hunk"
     return True, f"its new lines stand at line {place.line}" + (
         f", {place.offset:+d} from the patch's place" if place.offset else ""
     )

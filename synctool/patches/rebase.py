@@ -206,8 +206,17 @@ def _merge(
             conflicts.append(ConflictFile(place, *merged))
     if conflicts:
         reasons += [f"{c.path}: {c.why}" for c in conflicts]
+        left = {c.path: c.merged for c in conflicts if c.merged is not None} | _clean_part(repo, before, changed)
+        merged_files = tuple(sorted(left.items()))
         return Rebased(
-            step.patch.name, Fate.CONFLICT, step.patch.data, tuple(reasons), landing, tuple(conflicts), review=True
+            step.patch.name,
+            Fate.CONFLICT,
+            step.patch.data,
+            tuple(reasons),
+            landing,
+            tuple(conflicts),
+            merged_files,
+            review=True,
         ), tree
     after = changed.write()
     if after == before:

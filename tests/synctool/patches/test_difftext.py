@@ -61,7 +61,7 @@ def new_file(path: str, mode: str = "100644", text: str = "x") -> str:
     ],
 )  # fmt: skip
 def test_broken_patches_are_refused_with_their_line(text: str, says: str, line: int) -> None:
-    with pytest.raises(PatchSyntaxError, match=".") as caught:
+    with pytest.raises(PatchSyntaxError) as caught:
         parse_patch(text.encode(), "x.patch")
     assert says in caught.value.title
     assert caught.value.where == f"x.patch:{line}"
