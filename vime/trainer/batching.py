@@ -6,6 +6,7 @@ process group; `schedule` decides where samples go.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import torch.distributed as dist
 
 from vime.errors import VimeError
 from vime.sample import Sample, Status
-from vime.trainer import schedule, support
+from vime.trainer import routing, schedule, support
 from vime.trainer.advantages import group_normalized_rewards
 from vime.trainer.attention import PackedSequences, Rotary, pack
 from vime.trainer.context import ContextCut, combine
@@ -50,11 +51,13 @@ class RankBatch:
     dropped: list[int] = field(default_factory=list)
 
 
-def samples_to_train_data(args: Any, samples: Sequence[Sample], scoring_only: bool = False) -> TrainData:
+def samples_to_train_data(
+    args: Any, samples: Sequence[Sample], scoring_only: bool = False, routers: routing.Routing | None = None
+) -> TrainData:
     """Columns of `samples`, checked: every per-token field as long as the response, at least one prompt token.
 
     Rewards are normalised by group for the group-relative estimators unless the flags say not to; with `scoring_only`
-    they are not looked at.
+    they are not looked at. `routers` are those that replay the engine's choices, when the flags ask for it.
     Raises VimeError naming the sample.
     """
     if not samples:
@@ -82,6 +85,13 @@ def samples_to_train_data(args: Any, samples: Sequence[Sample], scoring_only: bo
     ]
     if supports[0] is not None:
         data["supports"] = supports
+    if args.use_rollout_routing_replay and routers is not None:
+        data["routes"] = [
+            routing.of_sample(
+                s.rollout_routed_experts, len(s.tokens), mask, routers.experts, routers.layers, f"sample {i}"
+            )
+            for s, mask, i in zip(samples, data["loss_masks"], indices, strict=True)
+        ]
     data["rollout_mask_sums"] = rollout_mask_sums(data["loss_masks"], data["rollout_ids"])
     if args.loss_type != "sft_loss" and not scoring_only:
         data["raw_reward"] = [s.get_reward_value(args) for s in samples]
@@ -188,6 +198,8 @@ class MicroBatch:
 
     Under context parallelism `tokens`, `rows`, `targets`, `picks` and `sampler` are this rank's; `places` int64 says which
     response tokens its rows are for. Everything else is of all response tokens, on each rank.
+
+    `experts` int64 [MoE layers, tokens, experts per token] and `known` bool [tokens] are choices to replay.
     """
 
     samples: list[int]
@@ -204,6 +216,8 @@ class MicroBatch:
     picks: Picks | None = None
     sampler: torch.Tensor | None = None
     places: torch.Tensor | None = None
+    experts: torch.Tensor | None = None
+    known: torch.Tensor | None = None
 
     def whole(self, values: torch.Tensor) -> torch.Tensor:
         """Values fp32 of the rows this rank holds -> of all response tokens, differentiable in its own."""
@@ -269,7 +283,7 @@ def pack_micro_batch(
             mine = (number[picks.rows] >= 0).nonzero()[:, 0]
             picks = Picks(number[picks.rows[mine]], picks.ids[mine])
             sampler = None if sampler is None else sampler[mine]
-    return MicroBatch(
+    batch = MicroBatch(
         samples=samples,
         tokens=tokens.to(device),
         packed=pack(totals.tolist(), rotary, dtype, device, cut),
@@ -285,6 +299,20 @@ def pack_micro_batch(
         sampler=None if sampler is None else sampler.to(device),
         places=None if places is None else places.to(device),
     )
+    return with_routes(batch, data)
+
+
+def with_routes(batch: MicroBatch, data: TrainData) -> MicroBatch:
+    """`batch` with the choices of experts that are recorded in data["routes"] for all of its samples, else as it is."""
+    parts = [part for i in batch.samples if (part := data["routes"][i]) is not None] if "routes" in data else []
+    if len(parts) < len(batch.samples):
+        return batch
+    experts, known = routing.lay_out(parts)
+    device = batch.tokens.device
+    experts, known = experts.to(device), known.to(device)
+    if batch.packed.cut is not None:
+        experts, known = experts.index_select(1, batch.packed.cut.held), known.index_select(0, batch.packed.cut.held)
+    return dataclasses.replace(batch, experts=experts, known=known)
 
 
 def flatten(column: Sequence[Any], samples: Sequence[int]) -> torch.Tensor:

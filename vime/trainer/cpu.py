@@ -27,6 +27,7 @@ _MODULES = (
     "megatron.core.optimizer.clip_grads",
     "megatron.core.optimizer.distrib_optimizer",
     "megatron.core.optimizer.optimizer",
+    "megatron.core.transformer.moe.router",
     "megatron.core.utils",
 )
 _FACTORIES = ("arange", "empty", "full", "ones", "tensor", "zeros")

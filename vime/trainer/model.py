@@ -12,6 +12,7 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
 from vime.arguments.megatron import given_fields
@@ -21,6 +22,10 @@ from vime.errors import VimeError
 from vime.trainer.attention import PackedAttention, PackedSequences, Rotary
 from vime.trainer.kernels import RmsNorm, SwiGlu
 from vime.trainer.log_probs import Picks, Scores, chunked_log_probs
+
+if not hasattr(moe_utils, "te_general_gemm"):
+    # Its router asks for this name, which its guarded import leaves undefined where Transformer Engine is absent.
+    moe_utils.te_general_gemm = None
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from vime.trainer.objective import ICEPOP, loss_kind
 
 log = logging.getLogger(__name__)
 
-_NOT_BUILT = ("use_routing_replay", "use_rollout_routing_replay")
-
 
 def check_flags(args: Any) -> None:
     """Raise VimeError for the first combination that is not supported; warn of what is legal but rarely meant."""
@@ -28,9 +26,6 @@ def check_flags(args: Any) -> None:
 
 
 def _refusals(args: Any) -> Iterator[tuple[str, str | None]]:
-    for flag in _NOT_BUILT:
-        if getattr(args, flag):
-            yield f"--{flag.replace('_', '-')} is not supported by the trainer yet", "leave it out"
     if args.kl_coef and not (args.advantage_estimator in KL_IN_REWARD or args.custom_advantage_function_path):
         yield (
             f"--kl-coef changes rewards token by token, which --advantage-estimator {args.advantage_estimator} does not have",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from vime.trainer import batching, schedule
@@ -13,6 +14,7 @@ from vime.trainer.batching import Context, MicroBatch, Step, TrainData
 from vime.trainer.centering import Centering, centering, on_support
 from vime.trainer.mismatch import Rule
 from vime.trainer.model import PolicyModel, Scoring
+from vime.trainer.routing import Routes, Routing, narrow
 
 # Tokens in one forward pass without gradients, where no flag says otherwise.
 _TOKENS = 8192
@@ -44,9 +46,10 @@ class Scorer:
         complete: bool = False,
         weight: Rule | None = None,
         context: Context | None = None,
+        routing: Routing | None = None,
     ) -> None:
         self._model, self._args, self._device = model, args, device
-        self._complete, self._weight, self._context = complete, weight, context
+        self._complete, self._weight, self._context, self._routing = complete, weight, context, routing
 
     def pack(self, data: TrainData, samples: list[int], step: Step | None = None) -> MicroBatch:
         """These positions of `data`, weighted as part of `step` when given."""
@@ -61,15 +64,15 @@ class Scorer:
             context=self._context,
         )
 
-    def forward(
-        self, batch: MicroBatch, model: Callable[..., Any] | None = None, full_vocabulary: bool = False
-    ) -> TokenScores:
+    def forward(self, batch: MicroBatch, model: Callable[..., Any] | None = None, bare: bool = False) -> TokenScores:
         """Scores of the response tokens; through `model` where it wraps the scorer's.
 
-        `full_vocabulary` leaves recorded supports aside: that is how a reference or a teacher is scored, which never
-        sampled from them.
+        `bare` leaves recorded supports and routes aside: that is how a reference or a teacher is scored, which sampled
+        from none of them.
         """
-        picks = None if full_vocabulary else batch.picks
+        if self._routing is not None:
+            self._routing.use(*(None, None) if bare else (batch.experts, batch.known))
+        picks = None if bare else batch.picks
         temperature, chunk = self._args.rollout_temperature, self._args.log_probs_chunk_size
         scoring = Scoring(batch.rows, batch.targets, temperature, chunk, picks)
         scores = (model or self._model)(batch.tokens, batch.packed, scoring)
@@ -93,13 +96,25 @@ class Scorer:
         return raw.float() / self._args.rollout_temperature
 
     @torch.no_grad()
-    def score(
-        self, data: TrainData, batches: Sequence[MicroBatch], full_vocabulary: bool = False
-    ) -> list[torch.Tensor]:
-        """Log-probabilities by sample, fp32 [response_length]; zeros for samples that no batch holds."""
+    def score(self, data: TrainData, batches: Sequence[MicroBatch], bare: bool = False) -> list[torch.Tensor]:
+        """Log-probabilities by sample, fp32 [response_length]; zeros for samples that no batch holds.
+
+        With --use-routing-replay also data["routes"], the experts that were chosen; None for samples that no batch holds.
+        """
+        records = self._routing is not None and self._args.use_routing_replay and not bare
+        routes: list[Routes | None] = [None] * len(data["response_lengths"])
         result = [torch.zeros(n, device=self._device) for n in data["response_lengths"]]
         for batch in batches:
-            batch.put(result, self.forward(batch, full_vocabulary=full_vocabulary).log_probs)
+            batch.put(result, self.forward(batch, bare=bare).log_probs)
+            if records:
+                assert self._routing is not None
+                chosen, cut = self._routing.chosen(), batch.packed.cut
+                whole = chosen if cut is None else cut.gather(chosen)
+                for sample, part in zip(batch.samples, whole.cpu().split(batch.totals), strict=True):
+                    experts = part.numpy().astype(narrow(self._routing.experts))
+                    routes[sample] = Routes(experts, np.ones(len(part), bool))
+        if records:
+            data["routes"] = routes
         return result
 
     def score_all(self, data: TrainData) -> list[torch.Tensor]:

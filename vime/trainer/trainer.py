@@ -38,6 +38,7 @@ from vime.trainer.critic import Critic, role_args
 from vime.trainer.learner import Learner
 from vime.trainer.model import build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
+from vime.trainer.routing import Routing
 from vime.trainer.scorer import Scorer
 from vime.trainer.weights import NamedWeights
 
@@ -82,6 +83,13 @@ class Trainer:
         self.model = build_model(self.shape, self.hf_config, self.args, self.device, self.layout.tensor)
         self.dtype = self.model.config.params_dtype
         self.weights = NamedWeights(self.model)
+        replays = self.args.use_routing_replay or self.args.use_rollout_routing_replay
+        self.routing = Routing(self.model) if replays else None
+        if self.routing is not None and not self.routing.layers:
+            raise VimeError(
+                f"routing replay needs a model with experts, not {self.shape.model_type}",
+                where=str(self.args.hf_checkpoint),
+            )
         self.scorer = Scorer(
             self.model,
             self.args,
@@ -91,6 +99,7 @@ class Trainer:
             context=batching.Context(parallel.context_group(), not self.args.allgather_cp)
             if self.layout.context > 1
             else None,
+            routing=self.routing,
         )
         if estimators.needs_reference(self.args):
             self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
@@ -260,7 +269,7 @@ class Trainer:
 
     def train_data(self, samples: Sequence[Sample]) -> TrainData:
         """Columns of a rollout: see `batching.samples_to_train_data`."""
-        return batching.samples_to_train_data(self.args, samples)
+        return batching.samples_to_train_data(self.args, samples, routers=self.routing)
 
     def split(self, data: TrainData) -> list[RankBatch]:
         """One RankBatch a data-parallel rank; ranks of one tensor group train the same."""
@@ -271,7 +280,7 @@ class Trainer:
 
         Every data rank scores all of `samples`. Collective over tensor ranks.
         """
-        data = batching.samples_to_train_data(self.args, samples, scoring_only=True)
+        data = batching.samples_to_train_data(self.args, samples, scoring_only=True, routers=self.routing)
         return [values.cpu() for values in self.scorer.score_all(data)]
 
     # -- parity --------------------------------------------------------------------------------------------------
@@ -371,7 +380,7 @@ class Trainer:
         for name, column in ((REFERENCE, "ref_log_probs"), (TEACHER, "teacher_log_probs")):
             if name in self.weights:
                 with self.weights.as_model(name):
-                    data[column] = self.scorer.score(data, self.scorer.repack(data, every), full_vocabulary=True)
+                    data[column] = self.scorer.score(data, self.scorer.repack(data, every), bare=True)
                 clock.lap(column)
         if self.args.use_rollout_logprobs:
             if "rollout_log_probs" not in data:
@@ -431,6 +440,8 @@ class Trainer:
         def evaluate(bare: MicroBatch) -> objective.Objective:
             columns = {name: batching.flatten(data[name], bare.samples).to(self.device) for name in needed}
             batch = dataclasses.replace(bare, columns=columns)
+            if self.args.use_routing_replay:
+                batch = batching.with_routes(batch, data)
             if self.args.loss_type == "custom_loss":
                 return objective.custom_objective(self.args, batch, self.scorer.logits(batch, self.actor.ddp))
             scores = self.scorer.forward(batch, self.actor.ddp)

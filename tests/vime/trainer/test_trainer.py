@@ -231,9 +231,9 @@ def test_a_penalty_that_would_do_nothing_is_refused(new_trainer: NewTrainer) -> 
 
 
 @pytest.mark.parametrize("flag", ["use_routing_replay", "use_rollout_routing_replay"])
-def test_algorithms_that_are_not_built_are_refused(new_trainer: NewTrainer, flag: str) -> None:
-    with pytest.raises(VimeError, match=f"--{flag.replace('_', '-')} is not supported by the trainer yet"):
-        new_trainer(**{flag: "x"})
+def test_routing_replay_of_a_dense_model_is_refused(new_trainer: NewTrainer, flag: str) -> None:
+    with pytest.raises(VimeError, match="routing replay needs a model with experts, not qwen3"):
+        new_trainer(**{flag: True})
 
 
 @pytest.mark.parametrize(
