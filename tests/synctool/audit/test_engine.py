@@ -241,7 +241,7 @@ def test_the_index_of_the_installed_engine_knows_what_its_parser_knows(tmp_path:
     )
     index = open_index(FolderSource(folder), "vllm", folder=tmp_path / "cache")
     code = (
-        "import dataclasses, json\nfrom vllm.engine.arg_utils import AsyncEngineArgs\nfrom vllm.entrypoints.openai.cli_args import FrontendArgs\n"
+        "import dataclasses, json\nfrom vllm.engine.arg_utils import AsyncEngineArgs\nfrom vllm.entrypoints.launchers.cli_args import FrontendArgs\n"
         "from vllm.utils.argparse_utils import FlexibleArgumentParser\np = FlexibleArgumentParser(add_help=False)\n"
         "AsyncEngineArgs.add_cli_args(p); FrontendArgs.add_cli_args(p)\n"
         "fields = [f.name for c in (AsyncEngineArgs, FrontendArgs) for f in dataclasses.fields(c)]\n"
