@@ -34,8 +34,25 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be
 sync_option = click.option(
     "--sync", help="The sync that it belongs to, by its branch.  [default: the branch that is checked out]"
 )
+
+
+def checked_name(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Checked before anything runs: a run of an hour must not end in an error about its name."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from synctool.evidence.record import Name
+
+    try:
+        return value if value is None else TypeAdapter(Name).validate_python(value)
+    except ValidationError:
+        raise click.BadParameter("a name is 1 to 80 letters, digits, blanks or . _ : / + -", param=option) from None
+
+
 name_option = click.option(
-    "--name", required=True, help="What is checked, such as cpu-tests. Later ones replace earlier ones."
+    "--name",
+    required=True,
+    callback=checked_name,
+    help="What is checked, such as cpu-tests. Later ones replace earlier ones.",
 )
 kind_option = click.option(
     "--kind", type=click.Choice(KINDS), default="test", show_default=True, help="What it is about."

@@ -12,6 +12,7 @@ from synctool.cli.app import Context, verb
 from synctool.cli.evidence_common import (
     artifact_option,
     checked,
+    checked_name,
     dry_run_option,
     options,
     parse_artifacts,
@@ -21,7 +22,7 @@ from synctool.cli.evidence_common import (
     store,
     sync_of,
     sync_option,
-)  # fmt: skip
+)
 from synctool.cli.report import Report
 from synctool.errors import ConfigError, Refused, RepositoryError, UsageError
 
@@ -34,16 +35,21 @@ MAX_BYTES = 64 << 20
 
 @click.command(name="import")
 @options(
-    click.option("--name", help="The name of the record: needed for JUnit files and builds."),
+    click.option("--name", callback=checked_name, help="The name of the record: needed for JUnit files and builds."),
     click.option("--head", help="The commit that a JUnit file is about."),
     click.option("--run", "run_name", default="", help="Name of the CI run of a JUnit file, such as '#1383'."),
     click.option("--url", default="", help="Where that run can be looked at."),
     artifact_option,
     platform_option,
-    click.option("--ref", "refs", multiple=True, help="Take all records that this ref or commit keeps (another clone's, fetched). Repeatable."),
+    click.option(
+        "--ref",
+        "refs",
+        multiple=True,
+        help="Take all records that this ref or commit keeps (another clone's, fetched). Repeatable.",
+    ),
     sync_option,
     dry_run_option,
-)  # fmt: skip
+)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
 @verb
 def command(

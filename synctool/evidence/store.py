@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from synctool.errors import RepositoryError, UsageError
+from synctool.errors import Refused, RepositoryError, UsageError
 from synctool.evidence.record import Fact, Record, Statement, decode
 from synctool.git.commits import Person, write_commit
 from synctool.git.refs import RefUpdate, read_ref, update_refs
@@ -96,9 +96,13 @@ def add(repo: Repo, facts: Iterable[Fact], who: tuple[str, str], reason: str) ->
     """Add facts to the ref and return those that were not there yet. Safe against a second writer: the ref moves only from where it was read.
 
     Raises:
+        Refused: one is too large.
         RepositoryError: the ref kept moving under us.
     """
     wanted = list({fact.id: fact for fact in facts}.values())
+    for fact in wanted:
+        if (size := len(fact.encode())) > MAX_BYTES:
+            raise Refused(f"a record of {size:,} bytes, over {MAX_BYTES:,}", where=fact.id, hint="say less in it")
     for attempt in range(ATTEMPTS):
         tip = read_ref(repo, REF)
         tree = repo.tree(tip) if tip else Tree(repo.objects)

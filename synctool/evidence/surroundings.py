@@ -16,6 +16,8 @@ NAMES = (
     "BUILDKITE_BRANCH", "BUILDKITE_BUILD_NUMBER", "BUILDKITE_COMMIT", "BUILDKITE_LABEL", "BUILDKITE_RETRY_COUNT", "CI", "CUDA_VISIBLE_DEVICES",
     "GITHUB_RUN_ATTEMPT", "GITHUB_RUN_NUMBER", "GITHUB_SHA", "LANG", "LC_ALL", "NCCL_P2P_DISABLE", "OMP_NUM_THREADS", "PYTHONHASHSEED", "TZ",
 )  # fmt: skip
+#: A variable's value is kept up to so many characters.
+MAX_VALUE = 500
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|credential)s?", re.I)
 
 
@@ -40,7 +42,7 @@ def surroundings(
     for name in sorted({*NAMES, *extra}):
         if name in known:
             # Redacted as an assignment, so that the variable's name helps to tell a secret.
-            found[name] = redact(f"{name}={known[name]}")[len(name) + 1 :]
+            found[name] = redact(f"{name}={known[name][:MAX_VALUE]}")[len(name) + 1 :]
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from synctool.errors import ConfigError, RepositoryError, UsageError
+from synctool.errors import ConfigError, Refused, RepositoryError, UsageError
 from synctool.evidence.record import Record, Statement, decode
 from synctool.evidence.store import REF, add, load, place
 from synctool.git.commits import Person, write_commit
@@ -140,6 +140,12 @@ def test_an_edited_ref_is_refused(repo):
     with pytest.raises(RepositoryError, match="not where it belongs") as caught:
         load(repo)
     assert path in caught.value.where
+
+
+def test_a_record_that_could_not_be_read_back_is_not_written(repo):
+    with pytest.raises(Refused, match="over"):
+        add(repo, [record(note="x" * 300_000)], WHO, "x")
+    assert load(repo).facts == ()
 
 
 def test_find(repo):
