@@ -69,6 +69,15 @@ def test_replayed_ratio_is_one_and_stays_one_at_learning_rate_zero(masks: Any, m
         assert metrics["train/ois"] == pytest.approx(1.0, abs=1e-4)
 
 
+def test_the_patched_server_says_that_it_can(masks: Any) -> None:
+    from vime.engine.requirements import check
+
+    args = SimpleNamespace(
+        rollout_top_p=TOP_P, rollout_top_k=-1, use_score_centering=True, use_rollout_routing_replay=False
+    )
+    check(args, masks.get("/server_info", config_format="json")["vllm_config"], "the engine")
+
+
 def test_mean_score_under_the_engines_sampler_is_zero_to_sampling_error(masks: Any, models: dict[str, Path]) -> None:
     """Draws of one token from the engine (weights a), scored by a trainer of other weights (b), truncated weights.
 

@@ -40,7 +40,7 @@ class EngineActor:
     def start(self) -> EngineInfo:
         """Start the server on this host and wait until it is healthy, at most ``--vllm-start-timeout`` seconds."""
         from vime import environment
-        from vime.engine import command, net
+        from vime.engine import command, net, requirements
         from vime.engine.control import EngineControl
         from vime.engine.process import EngineProcess
 
@@ -55,6 +55,8 @@ class EngineActor:
         )
         seconds = self._process.wait_healthy(self.args.vllm_start_timeout)
         self._control = EngineControl(self._process.url, timeout=self.args.distributed_timeout_minutes * 60.0)
+        if requirements.needs_more_than_log_probs(self.args):
+            requirements.check(self.args, self._control.configuration(), self._process.url)
         workers = self._control.world_size()
         return EngineInfo(self._process.url, self._process.pid, workers, seconds)
 

@@ -49,6 +49,10 @@ class EngineControl:
     def weight_version(self) -> str:
         return str(self._call("GET", "/weight_info")["weight_version"])
 
+    def configuration(self) -> dict[str, Any]:
+        """The configuration that the server runs with, as nested plain values."""
+        return dict(self._call("GET", "/server_info?config_format=json")["vllm_config"])
+
     def world_size(self) -> int:
         """Workers of this engine, data parallel replicas included: as many receivers of weights."""
         return int(self._call("GET", "/get_world_size")["world_size"])

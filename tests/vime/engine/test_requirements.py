@@ -1,0 +1,83 @@
+"""A server is judged by the configuration that it reports."""
+
+from __future__ import annotations
+
+import copy
+from argparse import Namespace
+from typing import Any
+
+import pytest
+from served_engine import Served
+
+from vime.engine.requirements import check, needs_more_than_log_probs
+from vime.errors import EngineError
+
+PLAIN: dict[str, Any] = {
+    "rollout_top_p": 1.0,
+    "rollout_top_k": -1,
+    "use_score_centering": False,
+    "score_centering_top_k": 128,
+    "use_rollout_routing_replay": False,
+}
+MODEL: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "max_logprobs": 20, "return_sampling_mask": False}
+CENTRED = {"use_score_centering": True}
+CUT = {"rollout_top_p": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("flags", "model", "said", "hint"),
+    [
+        ({}, {"logprobs_mode": "raw_logprobs"}, "reports raw_logprobs", "--logprobs-mode processed_logprobs"),
+        ({}, {"logprobs_mode": None}, "reports unknown", "--logprobs-mode"),
+        (CUT, {}, "does not record which tokens", "--return-sampling-mask"),
+        ({"rollout_top_k": 5}, {}, "does not record which tokens", "--return-sampling-mask"),
+        (CUT | CENTRED, {"return_sampling_mask": True}, "sampler's log-probabilities", "vllm-score-centering.patch"),
+        (
+            CUT | CENTRED,
+            {"return_sampling_mask": True, "return_sampling_mask_logprobs": False},
+            "sampler's log-probabilities",
+            "--return-sampling-mask-logprobs",
+        ),
+        (CENTRED, {"max_logprobs": 128}, "at most 128", "--max-logprobs 129"),
+        ({"use_rollout_routing_replay": True}, {}, "routed experts", "--enable-return-routed-experts"),
+    ],
+)
+def test_what_is_missing_is_named(flags: dict[str, Any], model: dict[str, Any], said: str, hint: str) -> None:
+    with pytest.raises(EngineError, match=said) as error:
+        check(Namespace(**(PLAIN | flags)), {"model_config": MODEL | model}, "http://one:1")
+    assert hint in error.value.hint
+    assert error.value.where == "http://one:1"
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "model"),
+    [
+        ({}, {}),
+        (CENTRED, {"max_logprobs": 129}),
+        (CENTRED, {"max_logprobs": -1}),
+        (CUT, {"return_sampling_mask": True}),
+        (CUT | CENTRED, {"return_sampling_mask": True, "return_sampling_mask_logprobs": True}),
+        ({"use_rollout_routing_replay": True}, {"enable_return_routed_experts": True}),
+    ],
+)
+def test_what_is_there_passes(flags: dict[str, Any], model: dict[str, Any]) -> None:
+    args = Namespace(**(PLAIN | flags))
+    check(args, {"model_config": MODEL | model}, "here")
+    assert needs_more_than_log_probs(args) is bool(flags)
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(300)
+def test_a_stock_server_is_refused_in_one_line(served: Served, engine_args: Namespace) -> None:
+    """From what a real server says of itself."""
+    configuration = served.control.configuration()
+    check(engine_args, configuration, served.process.url)
+    args = copy.copy(engine_args)
+    args.rollout_top_p, args.use_score_centering = 0.8, True
+    with pytest.raises(EngineError, match="does not record which tokens"):
+        check(args, configuration, served.process.url)
+    configuration["model_config"]["return_sampling_mask"] = True
+    with pytest.raises(EngineError, match="sampler's log-probabilities") as error:
+        check(args, configuration, served.process.url)
+    assert "vllm-score-centering.patch" in error.value.hint
