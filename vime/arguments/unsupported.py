@@ -20,6 +20,10 @@ UNSUPPORTED = {
     "rollout_buffer_url": "an external generator plugs in with --rollout-function-path instead",
     "enable_mtp_training": "multi-token prediction layers are not among the supported models",
     "use_distributed_post": "the client keeps one pool of connections, which has sufficed",
+    "recompute_loss_function": "--log-probs-chunk-size recomputes the loss chunk by chunk",
+    "use_rollout_entropy": "the entropy of each training step is logged as train/entropy_loss",
+    "keep_old_actor": "--use-rollout-logprobs takes the log-probabilities of the weights that sampled",
+    "custom_model_provider_path": "the model follows from --hf-checkpoint",
     "multimodal_keys": "only text models are supported",
 }
 

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from vime.convert import hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
+from vime.hooks import load_hook
 from vime.sample import Sample
 from vime.trainer import (
     batching,
@@ -77,6 +78,7 @@ class Trainer:
             torch.cuda.set_device(self.device)
         parallel.init_process_groups(self.layout, self.place.rank, self.device, self.args.distributed_timeout_minutes)
         self._seed()
+        self._call("custom_megatron_init_path", self.args)
         self.hf_config = read_hf_config(self.args.hf_checkpoint)
         self.shape = model_shape(self.hf_config, where=str(self.args.hf_checkpoint))
         check_args(self.args, self.shape, where=str(self.args.hf_checkpoint))
@@ -101,11 +103,11 @@ class Trainer:
             else None,
             routing=self.routing,
         )
+        resume = self._find_checkpoint()
         if estimators.needs_reference(self.args):
-            self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
+            self._load_reference(resume)
         if self.args.use_opd and self.args.opd_type == "megatron":
             self._load_named(TEACHER, "opd_teacher_load", self.args.opd_teacher_ckpt_step)
-        resume = self._find_checkpoint()
         if resume is None:
             self._load_hf(self.args.hf_checkpoint)
         else:
@@ -153,6 +155,17 @@ class Trainer:
 
     def _load_hf(self, directory: str | Path) -> None:
         hf.load_hf(self.model, directory, self.shape, self.place.tensor_rank, self.layout.tensor)
+
+    def _load_reference(self, resume: int | None) -> None:
+        """From --ref-load; after a resume, when the reference follows the policy, from beside the policy's checkpoint."""
+        if resume is None or not self.args.ref_update_interval:
+            self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
+            return
+        root = Path(self.args.load) / REFERENCE
+        self._agree(lambda: checkpoint.find(root, self.shards, resume))
+        parts = checkpoint.load(root, resume, self.place, self.shards, self.device, only="model")
+        state.load_model_state(self.model, parts["model"])
+        self.weights.keep(REFERENCE)
 
     def _load_named(self, name: str, flag: str, step: int | None) -> None:
         """Read the weights at `flag`, a checkpoint of ours (at `step`, or its newest) or a Hugging Face directory, and keep them."""
@@ -226,9 +239,14 @@ class Trainer:
         if self.critic is not None:
             # First, so that a complete checkpoint of the policy has its critic.
             self._save_learner(Path(self.args.save) / CRITIC, rollout_id, self.critic.learner, None)
+        if self.args.ref_update_interval and REFERENCE in self.weights:
+            with self.weights.as_model(REFERENCE):
+                self._save_learner(Path(self.args.save) / REFERENCE, rollout_id, self.actor, None, optimizer=False)
         return self._save_learner(self.args.save, rollout_id, self.actor, blob)
 
-    def _save_learner(self, root: str | Path, rollout_id: int, learner: Learner, blob: Any) -> Path:
+    def _save_learner(
+        self, root: str | Path, rollout_id: int, learner: Learner, blob: Any, optimizer: bool = True
+    ) -> Path:
         return checkpoint.save(
             root,
             rollout_id,
@@ -236,7 +254,7 @@ class Trainer:
             self.shards,
             {
                 "model": lambda: state.model_state(learner.model),
-                "optimizer": lambda: self._optimizer_state(learner),
+                "optimizer": lambda: self._optimizer_state(learner) if optimizer else [],
                 "rank": checkpoint.random_states,
                 "run": lambda: {
                     "rollout_id": rollout_id,
@@ -344,8 +362,15 @@ class Trainer:
         for number, (step, micro_batches) in enumerate(zip(steps, packs, strict=True)):
             where = f"rollout {rollout_id}, step {number}"
             gate = partial(self._check_parity, data, where, metrics) if number == 0 else None
+            self._call(
+                "custom_megatron_before_train_step_hook_path",
+                *(self.args, rollout_id, number, self.model, self.actor.optimizer, self.actor.scheduler),
+            )
             for name, value in self._step(data, step, micro_batches, where, gate).items():
                 sums[name] = sums.get(name, 0.0) + value
+        interval = self.args.ref_update_interval
+        if interval and REFERENCE in self.weights and (rollout_id + 1) % interval == 0:
+            self.weights.keep(REFERENCE)
         metrics |= {f"train/{name}": value / len(steps) for name, value in sums.items()}
         metrics["train/lr-pg_0"] = self.actor.lr
         metrics["train/step"] = float(self.steps_done)
@@ -380,6 +405,7 @@ class Trainer:
         for name, column in ((REFERENCE, "ref_log_probs"), (TEACHER, "teacher_log_probs")):
             if name in self.weights:
                 with self.weights.as_model(name):
+                    self._call("custom_megatron_before_log_prob_hook_path", self.args, self.model, f"{name}_")
                     data[column] = self.scorer.score(data, self.scorer.repack(data, every), bare=True)
                 clock.lap(column)
         if self.args.use_rollout_logprobs:
@@ -387,6 +413,7 @@ class Trainer:
                 raise VimeError("--use-rollout-logprobs, but the rollout carries no log-probabilities")
             data["old_log_probs"] = data["rollout_log_probs"]
         else:
+            self._call("custom_megatron_before_log_prob_hook_path", self.args, self.model, "")
             needed = packs if estimators.needs_old_log_probs(self.args) else packs[1:]
             data["old_log_probs"] = self.scorer.score(
                 data, self.scorer.repack(data, [batch for step in needed for batch in step])
@@ -402,6 +429,11 @@ class Trainer:
             estimators.postprocess(self.args, rollout_id, data)
         tokens = sum(step.tokens for step in steps)
         return {f"train/{name}": x / max(tokens, 1) for name, x in parallel.sum_metrics(sums).items()}
+
+    def _call(self, option: str, *given: Any) -> None:
+        """The user's function of that option, if there is one."""
+        if path := getattr(self.args, option):
+            load_hook(option, path)(*given)
 
     def _sum_over_data(self, values: torch.Tensor) -> torch.Tensor:
         return parallel.sum_over_data(values.to(self.device)).cpu()

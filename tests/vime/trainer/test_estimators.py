@@ -271,6 +271,24 @@ def test_distillation_without_a_teacher_is_refused(new_trainer: NewTrainer) -> N
         trainer.train(0, make_samples(4, 2))
 
 
+def test_a_reference_that_follows_the_policy(new_trainer: NewTrainer, tmp_path: Path) -> None:
+    """Copied after every second rollout, and kept over a resume: the KL of a fresh copy is 0 in the next rollout's first step."""
+    flags = {
+        "use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "k3", "ref_update_interval": 2, "lr": 1e-2,
+        "save": str(tmp_path),
+    }  # fmt: skip
+    flags["ref_load"] = new_trainer("qwen3").args.hf_checkpoint
+    trainer = new_trainer("qwen3", **flags)
+    drift = []
+    for rollout in range(4):
+        drift.append(trainer.train(rollout, make_samples(4, 2, seed=rollout))["train/kl_loss"])
+        if rollout == 2:
+            trainer.save(2)
+    assert max(drift[0], drift[2]) < 1e-9 < 1e-6 < min(drift[1], drift[3])
+    resumed = new_trainer("qwen3", **flags, load=str(tmp_path))
+    assert resumed.train(3, make_samples(4, 2, seed=3))["train/kl_loss"] == drift[3]
+
+
 # -- users' functions ------------------------------------------------------------------------------------------------------------
 
 
@@ -392,3 +410,32 @@ def test_icepop_and_masked_importance_sampling_are_corrections_of_ours(new_train
         one = outcome(new_trainer, **bounds, custom_tis_function_path=own)
         two = outcome(new_trainer, **bounds, custom_tis_function_path=general, mis_mode=mode, mis_low=0.5, mis_high=2.0)
         assert_equal_outcomes(one, two)
+
+
+CALLS: list[tuple] = []
+
+
+def at_init(args: Any) -> None:
+    CALLS.append(("init",))
+
+
+def before_log_prob(args: Any, model: torch.nn.Module, store_prefix: str) -> None:
+    CALLS.append(("log_prob", store_prefix))
+
+
+def before_step(args: Any, rollout_id: int, step_id: int, model: Any, optimizer: Any, opt_param_scheduler: Any) -> None:
+    CALLS.append(("step", rollout_id, step_id, opt_param_scheduler.num_steps))
+
+
+def test_megatron_hooks_are_called_where_they_say(new_trainer: NewTrainer, checkpoints: dict[str, Path]) -> None:
+    import test_estimators as me
+
+    me.CALLS.clear()
+    trainer = new_trainer(
+        "llama", global_batch_size=4, use_kl_loss=True, kl_loss_coef=0.1, ref_load=str(checkpoints["llama"]),
+        custom_megatron_init_path=f"{HERE}.at_init",
+        custom_megatron_before_log_prob_hook_path=f"{HERE}.before_log_prob",
+        custom_megatron_before_train_step_hook_path=f"{HERE}.before_step",
+    )  # fmt: skip
+    trainer.train(5, make_samples(4, 2))
+    assert me.CALLS == [("init",), ("log_prob", "ref_"), ("log_prob", ""), ("step", 5, 0, 0), ("step", 5, 1, 1)]
