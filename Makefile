@@ -16,7 +16,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export OMP_WAIT_POLICY := PASSIVE
 export GOMP_SPINCOUNT := 0
 
-.PHONY: help demo demo-sync demo-train test lint types unit bench bench-sync docs clean
+.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit bench bench-sync docs clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -53,10 +53,18 @@ $(VENV)/.triton: $(VENV)/.base
 	touch $@
 
 # ---- what people run ----------------------------------------------------------------------------------------------------------------
-demo: demo-sync demo-train ## the whole story: a sync from plan to verification, then a model that learns
+demo: demo-sync demo-patch demo-train ## the whole story: a sync from plan to verification, then a model that learns
 
 demo-sync: $(VENV)/.base ## mirror a small generated upstream into its translated fork (under a minute)
 	@$(PY) examples/demo_fork/story.py
+
+demo-patch: $(VENV)/.cpu ## prove the patch stack on the pinned vLLM and install it in .venv
+	@echo; echo "The patch stack, proven on the pin and installed:"
+	@echo "$$ vime-sync patch verify"; $(VENV)/bin/vime-sync patch verify
+	@echo "$$ vime-sync patch apply --site-packages"; $(VENV)/bin/vime-sync patch apply --site-packages || test $$? = 4
+
+stock: $(VENV)/.cpu ## take the patch stack out of .venv again
+	@$(VENV)/bin/vime-sync patch revert --site-packages || test $$? = 4
 
 demo-train: $(VENV)/.cpu ## train a tiny model with real vLLM, Megatron-core and Ray on this CPU
 	@$(PY) train.py
@@ -71,7 +79,8 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev $(VENV)/.cpu
 	$(VENV)/bin/mypy
 
-unit: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton
+# The tests start from the stock engine and patch copies of it: only so can a regression be seen to fail without its patch.
+unit: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton stock
 	$(PY) -m pytest -q
 
 # ---- slower -------------------------------------------------------------------------------------------------------------------------

@@ -81,6 +81,18 @@ def vllm_imports(thorough: bool) -> Iterator[Finding]:
         yield Finding("vllm import", "bad", last, "reinstall requirements/cpu.txt with --no-deps")
 
 
+def patch_stack(_: bool) -> Iterator[Finding]:
+    """Which patches the installed engine carries; the record says, nothing is assumed."""
+    from vime.engine.patch_stack import installed_stack
+
+    stack = installed_stack()
+    if stack is None:
+        hint = "what needs a patch is refused by name; 'vime-sync patch apply --site-packages' applies the stack"
+        yield Finding("patch stack", "ok", "none: the engine is stock", hint)
+    else:
+        yield Finding("patch stack", "ok", stack.describe())
+
+
 def devices(_: bool) -> Iterator[Finding]:
     count = len(list(Path("/dev").glob("nvidia[0-9]*")))
     yield Finding("devices", "ok", f"{count} GPUs" if count else f"no GPU: runs use the CPU, {cores()} cores")
@@ -155,7 +167,7 @@ def leftovers(_: bool) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[bool], Iterator[Finding]], ...] = (
-    python, versions, vllm_imports, devices, memory, shared_memory, open_files, ports, threads, leftovers,
+    python, versions, vllm_imports, patch_stack, devices, memory, shared_memory, open_files, ports, threads, leftovers,
 )  # fmt: skip
 
 

@@ -99,7 +99,12 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
     """Start all processes, engines beside the trainer, and end them however the body ends."""
     plan = resolve_plan(args).processes
     begun = time.time()
-    print(f"run {args.run_id} in {args.run_dir}: {prepared}", flush=True)
+    patches = installed_stack()
+    # The engine's exact identity belongs to a run's artefacts: the same flags on another stack are another run.
+    print(
+        f"run {args.run_id} in {args.run_dir}: {prepared}; {patches.describe() if patches else 'stock vLLM'}",
+        flush=True,
+    )
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(Session(args))
         trackers = open_trackers(args, session.directory)
@@ -120,6 +125,14 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
             + (f"; resuming at step {start + 1} of {total} from {args.load}" if start else "")
         )
         metrics, ledger = MetricsFile(session.directory), Ledger(session.directory, start)
+        metrics.log(
+            "engine",
+            start,
+            {
+                "engine/patch_stack": patches.digest if patches else None,
+                "engine/patches": list(patches.patches) if patches else [],
+            },
+        )
         for close in (metrics.close, ledger.close, *(tracker.close for tracker in trackers)):
             stack.callback(close)
         weights = WeightUpdater(args, trainers, engines, start)

@@ -13,7 +13,7 @@ FILE = "metrics.jsonl"
 
 
 class MetricsFile:
-    """Records `{"kind", "rollout_id", "time", ...metrics}`. `kind`: "step" (rollout and training), "eval", "run" (facts)."""
+    """Records `{"kind", "rollout_id", "time", ...metrics}`. `kind`: "step" (rollout and training), "eval", "engine" (its patch stack), "run" (facts)."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
