@@ -16,6 +16,7 @@ from vime.cluster.rollout import Rollouts
 from vime.cluster.session import Session
 from vime.cluster.trainer import TrainerGroup, start_trainers
 from vime.cluster.weights import WeightUpdater
+from vime.engine.patch_stack import installed_stack
 from vime.observe import trace
 from vime.observe.console import Console
 from vime.observe.ledger import Ledger
