@@ -42,6 +42,7 @@ def command(
     from synctool.patches import install
     from synctool.patches import output as out
     from synctool.patches.stack import try_stack
+    from synctool.patches.target import find_target
 
     if (site_packages is None) == (output is None) and not dry_run:
         raise UsageError("say where to: --site-packages [PATH] or --output FOLDER")
@@ -58,7 +59,7 @@ def command(
     }
     summary = [step_line(step) for step in application.steps]
     if site_packages is not None:
-        target = install.find_target(stack.pin.import_name, Path(site_packages) if site_packages else None, python)
+        target = find_target(stack.pin.import_name, Path(site_packages) if site_packages else None, python)
         if not dry_run:
             install.finish_interrupted(target)
         try:

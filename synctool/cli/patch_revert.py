@@ -24,9 +24,10 @@ def command(context: Context, where: Where, site_packages: str | None, python: s
     """
     from synctool.patches import install
     from synctool.patches.pin import load_pin
+    from synctool.patches.target import find_target
 
     pin = load_pin(where.folder() / "pin.toml")
-    target = install.find_target(pin.import_name, Path(site_packages) if site_packages else None, python)
+    target = find_target(pin.import_name, Path(site_packages) if site_packages else None, python)
     if dry_run:
         record = install.look(target).record
         if record is None:

@@ -25,9 +25,10 @@ def command(context: Context, where: Where, site_packages: str | None, python: s
     from synctool.git.tree import Tree
     from synctool.patches import install
     from synctool.patches.stack import try_stack
+    from synctool.patches.target import find_target
 
     stack = where.load()
-    target = install.find_target(stack.pin.import_name, Path(site_packages) if site_packages else None, python)
+    target = find_target(stack.pin.import_name, Path(site_packages) if site_packages else None, python)
     messages = []
     originals: dict[str, str | None] = {}
     if install.look(target).record is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from synctool.errors import SyncError
 from synctool.git.tree import EXECUTABLE, FILE, SYMLINK, Entry, Tree
-from synctool.patches.difftext import FilePatch, Hunk, PatchText
+from synctool.patches.filepatch import FilePatch, Hunk, PatchText
 from synctool.patches.pathpolicy import Allowed, check_link_target, check_patch, check_place
 
 

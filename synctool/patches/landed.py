@@ -13,7 +13,7 @@ from typing import Literal
 
 from synctool.git.tree import Entry, Tree
 from synctool.patches.apply import Image, place_hunk, split_lines
-from synctool.patches.difftext import FilePatch, Hunk, PatchText
+from synctool.patches.filepatch import FilePatch, Hunk, PatchText
 from synctool.patches.stack import StackPatch, Step
 
 State = Literal["landed", "half-landed", "absent"]

@@ -119,7 +119,9 @@ def render_mail(header: Header, body: bytes, number: int, total: int) -> bytes:
     """A patch as ``git am`` takes it. No signature, no version, a fixed first line: the same patch gives the same bytes."""
     lines = (header.get("Description", "Subject") or "patch").split("\n")
     message = email.message.Message(policy=email.policy.compat32)
-    author = header.get("Author", "From") or "unknown <unknown@localhost>"
+    author = (header.get("Author", "From") or "unknown").strip()
+    if not re.search(r"<[^<>\s]+>$", author):
+        author = f"{author} <unknown@localhost>"  # git am insists on an address
     message["From"] = email.header.Header(author, "ascii" if author.isascii() else "utf-8", maxlinelen=998).encode()
     message["Date"] = header.get("Date") or "Thu, 1 Jan 1970 00:00:00 +0000"
     tag = "[PATCH]" if total == 1 else f"[PATCH {number}/{total}]"

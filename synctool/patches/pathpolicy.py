@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from synctool.errors import Refused
 from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Tree, check_path
-from synctool.patches.difftext import FilePatch, PatchText
+from synctool.patches.filepatch import FilePatch, PatchText
 
 #: Files that change how git treats other files.
 _GIT_FILES = (".gitattributes", ".gitmodules", ".mailmap")

@@ -19,8 +19,8 @@ from synctool.git.repo import Repo
 from synctool.git.runner import run_git
 from synctool.git.tree import SYMLINK, Entry, Tree
 from synctool.patches.apply import Outcome, apply_patch
-from synctool.patches.difftext import FilePatch, PatchText
 from synctool.patches.export import diff_trees, join_patch
+from synctool.patches.filepatch import FilePatch, PatchText
 from synctool.patches.landed import Landing, prove_landed
 from synctool.patches.pathpolicy import Allowed
 from synctool.patches.stack import Stack, Step, apply_stack

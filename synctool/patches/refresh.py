@@ -13,8 +13,9 @@ from typing import Literal
 from synctool.errors import ConfigError, NothingToDo
 from synctool.git.repo import Repo
 from synctool.git.tree import Tree
-from synctool.patches.difftext import PatchText, parse_patch
+from synctool.patches.difftext import parse_patch
 from synctool.patches.export import diff_trees, join_patch
+from synctool.patches.filepatch import PatchText
 from synctool.patches.pathpolicy import Allowed, check_patch
 from synctool.patches.stack import StackPatch, try_stack
 from synctool.patches.store import write_atomically

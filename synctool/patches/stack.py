@@ -14,8 +14,9 @@ from pathlib import Path
 from synctool.errors import ConfigError, SyncError, UsageError
 from synctool.git.tree import Tree
 from synctool.patches.apply import Outcome, apply_patch
-from synctool.patches.difftext import PatchText, parse_patch
+from synctool.patches.difftext import parse_patch
 from synctool.patches.digest import patch_sha256, stack_digest
+from synctool.patches.filepatch import PatchText
 from synctool.patches.header import Header, keep_context, parse_header
 from synctool.patches.pathpolicy import Allowed
 from synctool.patches.pin import Pin, load_pin

@@ -38,10 +38,9 @@ def base_tree(repo: Repo, dice: random.Random, files: int = 60) -> Tree:
     return tree
 
 
-def edit(repo: Repo, tree: Tree, dice: random.Random, number: int, hunks: int = 3) -> Tree:
+def edit(repo: Repo, tree: Tree, dice: random.Random, number: int, paths: Sequence[str], hunks: int = 3) -> Tree:
     """A tree with ``hunks`` separate edits in files picked at random, each marked with the patch's number."""
     changed = tree.copy()
-    paths = [path for path, _ in changed.items("pkg")]
     for path in dice.sample(paths, hunks):
         entry = changed.get(path)
         assert entry is not None
@@ -59,11 +58,21 @@ def edit(repo: Repo, tree: Tree, dice: random.Random, number: int, hunks: int = 
     return changed
 
 
-def make_stack(repo: Repo, tree: Tree, dice: random.Random, count: int) -> tuple[list[StackPatch], list[str]]:
+def editable(repo: Repo, tree: Tree, prefix: str) -> list[str]:
+    """Python files below a folder that have a function at the left margin."""
+    found = [(path, entry.oid) for path, entry in tree.items(prefix) if path.endswith(".py")]
+    data = repo.objects.read_many(oid for _, oid in found)
+    return [path for path, oid in found if b"\ndef " in b"\n" + data[oid] and data[oid].endswith(b"\n")]
+
+
+def make_stack(
+    repo: Repo, tree: Tree, dice: random.Random, count: int, prefix: str = "pkg"
+) -> tuple[list[StackPatch], list[str]]:
     """``count`` patches and the trees before, between and after them."""
     patches, trees = [], [tree.write()]
+    paths = editable(repo, tree, prefix)
     for number in range(count):
-        tree = edit(repo, tree, dice, number)
+        tree = edit(repo, tree, dice, number, paths)
         trees.append(tree.write())
         data = HEADER.format(number=number).encode() + diff_trees(repo, trees[-2], trees[-1])
         patches.append(StackPatch(f"change-{number:03}.patch", data, f"change-{number:03}.patch"))

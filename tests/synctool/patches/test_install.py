@@ -21,6 +21,7 @@ from synctool.patches import install, swap
 from synctool.patches.record import RECORD_NAME, read_record
 from synctool.patches.stack import load_stack, try_stack
 from synctool.patches.store import open_pin
+from synctool.patches.target import find_target
 
 from .conftest import FILES, House
 
@@ -51,7 +52,7 @@ def plan_of(house: House, site: Path) -> install.InstallPlan:
     stack = load_stack(house.stack)
     source = open_pin(stack.pin, dry=True)
     application = try_stack(source.tree, stack.patches, stack.pin.allowed)
-    plan = install.plan_install(stack, application, source.tree, install.find_target("engine", site))
+    plan = install.plan_install(stack, application, source.tree, find_target("engine", site))
     source.repo.close()
     return plan
 
@@ -120,7 +121,7 @@ def test_stale_byte_code_does_not_survive(patched: tuple[House, Path]) -> None:
     apply_now(house, site)
     os.utime(site / "engine/core.py", ns=(times.st_atime_ns, times.st_mtime_ns))
     assert answer() == "30"
-    install.revert(install.find_target("engine", site))
+    install.revert(find_target("engine", site))
     assert answer() == "3"
 
 
@@ -278,7 +279,7 @@ def test_sigkill_at_every_step_leaves_old_or_new(
     }
     spare = house.root / "spare"
     if action == "apply":
-        install.revert(install.find_target("engine", site))
+        install.revert(find_target("engine", site))
     shutil.copytree(site, spare)
 
     plan = plan_of(house, site) if action == "apply" else None
@@ -287,7 +288,7 @@ def test_sigkill_at_every_step_leaves_old_or_new(
         if plan is not None:
             install.install(plan)
         else:
-            install.revert(install.find_target("engine", site))
+            install.revert(find_target("engine", site))
 
     seen: set[str] = set()
     step = 1
@@ -295,7 +296,7 @@ def test_sigkill_at_every_step_leaves_old_or_new(
         shutil.rmtree(site)
         shutil.copytree(spare, site)
         killed = run_and_kill(step, work, site)
-        target = install.find_target("engine", site)
+        target = find_target("engine", site)
         status = install.look(target)
         found = {f"engine/{k}": v for k, v in code_of(site).items()}
         if by == "exchange":
@@ -327,4 +328,4 @@ def test_symlinked_package_is_refused(patched: tuple[House, Path]) -> None:
     (site / "engine").rename(site / "real")
     (site / "engine").symlink_to("real")
     with pytest.raises(Refused, match="symbolic link"):
-        install.find_target("engine", site)
+        find_target("engine", site)

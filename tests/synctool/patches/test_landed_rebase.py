@@ -9,7 +9,8 @@ import pytest
 
 from synctool.git import Entry, Repo, Tree
 from synctool.patches.apply import apply_patch
-from synctool.patches.difftext import PatchText, parse_patch
+from synctool.patches.difftext import parse_patch
+from synctool.patches.filepatch import PatchText
 from synctool.patches.landed import Landing, prove_landed
 from synctool.patches.pathpolicy import Allowed
 from synctool.patches.stack import StackPatch, Step, apply_stack
