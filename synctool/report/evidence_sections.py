@@ -132,13 +132,15 @@ def _pending(ledger: Ledger, policy: Policy) -> Section:
 
 def _not_evidence(row: Assessed) -> Claim:
     record = row.record
-    figures = f" ({_figures(record)})" if record.figures else ""
-    parts = [f"{_name(record)} {record.outcome}{figures}"]
+    figures = _figures(record)
+    parts = [f"{_name(record)} {record.outcome}{f' ({figures})' if figures else ''}"]
     head = code((record.head or "unknown")[:12])
     if row.standing is Standing.PARENT:
         parts.append(f"it belongs to the parent, head {head}")
     elif row.standing is Standing.STALE:
-        parts.append(f"on the other revision {head}: {listed(row.paths, 4)} differ, so it does not speak for this head")
+        parts.append(
+            f"on another revision, {head}, which differs in {listed(row.paths, 4)}; it does not speak for this head"
+        )
     elif row.standing is Standing.UNKNOWN:
         parts.append(f"on head {head}, which is not in this repository")
     else:

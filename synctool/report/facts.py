@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 from synctool.errors import ConfigError, RepositoryError, UsageError
 from synctool.evidence.standing import Ledger, Target, assess
 from synctool.evidence.store import Evidence, load
-from synctool.git.diff import tree_diff
+from synctool.git.diff import PathChange, commit_diffs, tree_diff
 from synctool.git.repo import Repo
 from synctool.patches.stack import Stack, load_stack
 from synctool.plan.manifest import FOLDER, Manifest, read_manifest, recorded_manifests
+from synctool.plan.model import Kind
 from synctool.policy.loading import POLICY_FILE, parse_policy
 from synctool.policy.model import OwnerKind, Policy
 from synctool.translate.translator import Translator
@@ -153,14 +154,23 @@ def stack_of(repo: Repo, revision: str) -> Stack | None:
 
 def _left_out(repo: Repo, policy: Policy, manifest: Manifest) -> list[LeftOut]:
     """Upstream paths of the range that policy gives to an exclusion: mirrored changes may still leave a file out."""
-    base, through = (_resolved(repo, r) if r else None for r in (manifest.base, manifest.through))
-    if base is None or through is None or manifest.picks:
-        return []
     translator = Translator.from_policy(policy)
     found = {}
-    for change in tree_diff(repo, base, through):
+    for change in _upstream_changes(repo, manifest):
         path = translator.path(change.path)
         owner = policy.owner_of(path)
         if owner.kind is OwnerKind.EXCLUDE:
             found[path] = LeftOut(path, str(owner.kind), owner.reason)
     return [found[path] for path in sorted(found)]
+
+
+def _upstream_changes(repo: Repo, manifest: Manifest) -> list[PathChange]:
+    """The paths that the range changed, or of single changes those of each; none when upstream's commits are not here."""
+    if not manifest.picks:
+        ends = [_resolved(repo, revision) if revision else None for revision in (manifest.base, manifest.through)]
+        return tree_diff(repo, ends[0], ends[1]) if ends[0] and ends[1] else []
+    picked = [
+        oid for entry in manifest.entries if entry.decision is Kind.TAKE and (oid := _resolved(repo, entry.commit))
+    ]
+    pairs = [(parent, oid) for oid in picked if (parent := _resolved(repo, f"{oid}^"))]
+    return [change for changes in commit_diffs(repo, pairs).values() for change in changes]

@@ -36,3 +36,8 @@ def listed(items: Sequence[str], shown: int = 8) -> str:
 def link(text: str, url: str) -> str:
     """A link when the address is a plain web address, else the text."""
     return f"[{plain(text)}]({url})" if re.fullmatch(r"https?://[^\s()<>\[\]\"'`|]+", url) else plain(text)
+
+
+def count(number: int, noun: str, many: str = "") -> str:
+    """``1 path``, ``1,200 paths``. ``many`` is the plural where it is not the noun and an s."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"

@@ -13,7 +13,7 @@ from synctool.plan.model import Kind
 from synctool.report.claims import GIT, MANIFEST, PATCHES, POLICY, Claim, Section
 from synctool.report.evidence_sections import evidence_sections, record_source
 from synctool.report.facts import Facts
-from synctool.report.markdown import code, link, plain
+from synctool.report.markdown import code, count, link, plain
 
 #: Longer lists are folded.
 FOLD = 12
@@ -109,7 +109,7 @@ def _summary(facts: Facts) -> list[Section]:
         counts = Counter(entry.decision for entry in manifest.entries)
         told = ", ".join(f"{counts[kind]:,} {words}" for kind, words in _KINDS.items() if counts[kind])
         if told:
-            claims.append(Claim(f"{len(manifest.entries):,} upstream changes: {told}.", (MANIFEST,)))
+            claims.append(Claim(f"{count(len(manifest.entries), 'upstream change')}: {told}.", (MANIFEST,)))
     claims.append(Claim(f"Head {code(target.head)}, tree {code(target.tree)}.", (GIT,)))
     if facts.changed:
         kinds = ", ".join(f"{n:,} {_LETTERS.get(letter, letter)}" for letter, n in sorted(facts.changed.items()))
@@ -117,7 +117,7 @@ def _summary(facts: Facts) -> list[Section]:
         where = ", ".join(f"{code(name)} {count:,}" for name, count in top)
         since = f" since {code((target.base or '')[:12])}"
         claims.append(
-            Claim(f"{sum(facts.changed.values()):,} paths changed{since}: {kinds}; by folder: {where}.", (GIT,))
+            Claim(f"{count(sum(facts.changed.values()), 'path')} changed{since}: {kinds}; by folder: {where}.", (GIT,))
         )
     return [Section("Range", tuple(claims))]
 
@@ -175,7 +175,7 @@ def _patches(facts: Facts) -> list[Section]:
     if stack is None or not stack.patches:
         return []
     head = Claim(
-        f"{len(stack.patches)} patches, applied in this order to {plain(stack.pin.label)} "
+        f"{count(len(stack.patches), 'patch', 'patches')}, applied in this order to {plain(stack.pin.label)} "
         f"(archive sha256 {code(stack.pin.archive.sha256)}); stack digest {code(stack.digest)}.",
         (PATCHES,),
     )
