@@ -1,4 +1,4 @@
-"""Tells the main job on the generated fork: learn a policy, plan, mirror, resolve one conflict from a proposal, verify. Run by ``make demo-sync``."""
+"""Tells the main job on the generated fork: learn a policy, plan, mirror, resolve one conflict, verify, render the pull request. Run by ``make demo-sync``."""
 
 from __future__ import annotations
 
@@ -45,12 +45,18 @@ def say(title: str, text: str = "") -> None:
         print(line)
 
 
+def _placed(words: tuple[str, ...], downstream: Path) -> list[str]:
+    """With the repository named, before the words of a command that a verb is to run."""
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end], "-C", str(downstream), *words[end:]]
+
+
 def run(downstream: Path, *words: str, expect: tuple[int, ...] = (0,), shown: bool = True) -> str:
     """Run vime-sync as a person would, show the command and what it prints, and stop the demo when it does not end as expected."""
     if shown:
         print(f"{_DIM}$ vime-sync {' '.join(words)}{_END}", flush=True)
     done = subprocess.run(
-        [sys.executable, "-m", "synctool", *words, "-C", str(downstream)], capture_output=True, text=True
+        [sys.executable, "-m", "synctool", *_placed(words, downstream)], capture_output=True, text=True
     )
     if shown:
         print(textwrap.indent(done.stdout.rstrip() + "\n" + done.stderr.rstrip(), "  ").rstrip(), flush=True)
@@ -141,6 +147,14 @@ def main() -> None:
     run(beacon, "mirror", expect=(4,))
     for path in ("beacon/job_queue.py", "tools/legacy_report.py"):
         run(beacon, "explain", path, expect=(0, 1))
+
+    say(
+        "8. The pull request's body, from records alone",
+        "A record names head and tree, so a commit that changes only documents leaves it standing. What is not recorded can't be claimed.",
+    )
+    compiled = (sys.executable, "-m", "compileall", "-q", "beacon")
+    run(beacon, "evidence", "run", "--name", "compiles", "--sync", branch, "--", *compiled)
+    run(beacon, "report", "--since", before, "--sync", branch)
 
     runner = git(beacon, "show", f"{branch}:beacon/runner.py")
     mirrored = git(beacon, "rev-list", "--count", f"{before}..{branch}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -82,7 +83,10 @@ def _label(facts: Facts, entry: Entry) -> str:
     upstream = facts.policy.upstream
     if entry.pr is None:
         return code(entry.commit[:9])
-    return f"{slug_of(upstream.url) or plain(upstream.name)}#{entry.pr}"
+    hosted = (
+        re.match(r"(?:https?|ssh|git)://|[\w.-]+@", upstream.url or "") is not None
+    )  # a folder has no pull requests to link
+    return f"{(slug_of(upstream.url) if hosted else None) or plain(upstream.name)}#{entry.pr}"
 
 
 def _subject(entry: Entry) -> str:
@@ -137,8 +141,6 @@ def _relations(facts: Facts) -> list[Section]:
 
 def _target(target: str) -> str:
     """A pull request of our own project links; an address too."""
-    import re
-
     return target if re.fullmatch(r"(?:[\w.-]+/[\w.-]+)?#\d+", target) else link(target, target)
 
 
