@@ -40,6 +40,7 @@ from vime.trainer.learner import Learner
 from vime.trainer.model import build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
 from vime.trainer.routing import Routing
+from vime.trainer.saving import Checkpoints
 from vime.trainer.scorer import Scorer
 from vime.trainer.weights import NamedWeights
 
@@ -59,6 +60,7 @@ class Trainer:
         self.layout = parallel.Layout.from_args(args, world_size)
         self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
         self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, args.use_distributed_optimizer)
+        self.checkpoints = Checkpoints(self.place, self.shards, self.device)
         self.data_rank = self.layout.data_rank(rank)
         self.restored: Any = None
         self.steps_done = 0
@@ -111,7 +113,7 @@ class Trainer:
         if resume is None:
             self._load_hf(self.args.hf_checkpoint)
         else:
-            parts = checkpoint.load(self.args.load, resume, self.place, self.shards, self.device)
+            parts = self.checkpoints.load(self.args.load, resume)
             state.load_model_state(self.model, parts["model"])
         # The optimizer copies the weights it starts from, so it is built after they are loaded.
         self.critic = self._build_critic(resume) if self.args.advantage_estimator == "ppo" else None
@@ -129,13 +131,11 @@ class Trainer:
         critic = Critic(self._critic_args, trunk, self.model, self.device, self.steps_per_rollout)
         parts = None
         if resume is not None:
-            root = Path(self.args.load) / CRITIC
-            self._agree(lambda: checkpoint.find(root, self.shards, resume))
-            parts = checkpoint.load(root, resume, self.place, self.shards, self.device)
+            parts = self.checkpoints.load_beside(Path(self.args.load) / CRITIC, resume)
             state.load_model_state(critic.model, parts["model"])
         critic.ready()
         if parts is not None:
-            self._restore_learner(critic.learner, parts)
+            self.checkpoints.restore(critic.learner, parts)
         return critic
 
     @property
@@ -161,9 +161,7 @@ class Trainer:
         if resume is None or not self.args.ref_update_interval:
             self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
             return
-        root = Path(self.args.load) / REFERENCE
-        self._agree(lambda: checkpoint.find(root, self.shards, resume))
-        parts = checkpoint.load(root, resume, self.place, self.shards, self.device, only="model")
+        parts = self.checkpoints.load_beside(Path(self.args.load) / REFERENCE, resume, only="model")
         state.load_model_state(self.model, parts["model"])
         self.weights.keep(REFERENCE)
 
@@ -173,11 +171,7 @@ class Trainer:
         if not source:
             raise VimeError(f"the flags need another policy's weights ({name})", hint=f"give {option}")
         if (Path(source) / checkpoint.MARKER).exists():
-            found = self._agree(lambda: checkpoint.find(source, self.shards, step))
-            if found is None:
-                raise VimeError("no complete checkpoint", where=f"{option} {source}")
-            parts = checkpoint.load(source, found, self.place, self.shards, self.device, only="model")
-            state.load_model_state(self.model, parts["model"])
+            self.checkpoints.load_model(source, step, self.model, option)
         else:
             self._load_hf(source)
         self.weights.keep(name)
@@ -192,7 +186,7 @@ class Trainer:
         root = self.args.load
         if not root:
             return None
-        found = self._agree(lambda: checkpoint.find(root, self.shards, self.args.ckpt_step))
+        found = self.checkpoints.find(root, self.args.ckpt_step)
         if self.place.rank == 0:
             if found is None:
                 log.warning(
@@ -202,32 +196,11 @@ class Trainer:
                 log.info("resuming after rollout %d from %s", found, root)
         return found
 
-    def _agree(self, decide: Callable[[], Any]) -> Any:
-        """Rank 0 decides, all get the answer, or the error."""
-        outcome: list[Any] = [None, None]
-        if self.place.rank == 0:
-            try:
-                outcome[0] = decide()
-            except VimeError as error:
-                outcome[1] = error
-        if self.layout.world_size > 1:
-            dist.broadcast_object_list(outcome, src=0)
-        if outcome[1] is not None:
-            raise outcome[1]
-        return outcome[0]
-
     def _restore(self, parts: dict[str, Any]) -> None:
-        self._restore_learner(self.actor, parts)
+        self.checkpoints.restore(self.actor, parts)
         checkpoint.set_random_states(parts["rank"])
         self.steps_done = parts["run"]["steps_done"]
         self.restored = parts["run"]["blob"]
-
-    def _restore_learner(self, learner: Learner, parts: dict[str, Any]) -> None:
-        if parts["optimizer"]:
-            state.load_optimizer_state(learner.optimizer, parts["optimizer"])
-        else:
-            log.warning("the checkpoint was saved with --no-save-optim: the optimizer starts anew")
-        state.set_scheduler_position(learner.scheduler, parts["run"]["scheduler_steps"])
 
     def save(self, rollout_id: int, blob: Any = None) -> Path:
         """Write a checkpoint of everything after rollout `rollout_id` to `--save`; collective.
@@ -236,39 +209,15 @@ class Trainer:
         """
         if not self.args.save:
             raise VimeError("nowhere to save to", hint="give --save")
+        root, run = Path(self.args.save), {"steps_done": self.steps_done, "blob": None}
+        optimizer = not self.args.no_save_optim
+        # What belongs to the policy first, so that a complete checkpoint of it has them.
         if self.critic is not None:
-            # First, so that a complete checkpoint of the policy has its critic.
-            self._save_learner(Path(self.args.save) / CRITIC, rollout_id, self.critic.learner, None)
+            self.checkpoints.save(root / CRITIC, rollout_id, self.critic.learner, run, optimizer)
         if self.args.ref_update_interval and REFERENCE in self.weights:
             with self.weights.as_model(REFERENCE):
-                self._save_learner(Path(self.args.save) / REFERENCE, rollout_id, self.actor, None, optimizer=False)
-        return self._save_learner(self.args.save, rollout_id, self.actor, blob)
-
-    def _save_learner(
-        self, root: str | Path, rollout_id: int, learner: Learner, blob: Any, optimizer: bool = True
-    ) -> Path:
-        return checkpoint.save(
-            root,
-            rollout_id,
-            self.place,
-            self.shards,
-            {
-                "model": lambda: state.model_state(learner.model),
-                "optimizer": lambda: self._optimizer_state(learner) if optimizer else [],
-                "rank": checkpoint.random_states,
-                "run": lambda: {
-                    "rollout_id": rollout_id,
-                    "scheduler_steps": learner.scheduler.num_steps,
-                    "steps_done": self.steps_done,
-                    "blob": blob,
-                },
-            },
-        )
-
-    def _optimizer_state(self, learner: Learner) -> list[dict[str, Any]]:
-        if self.args.no_save_optim:
-            return []
-        return state.optimizer_state(learner.optimizer, separate_main=self.dtype != torch.float32)
+                self.checkpoints.save(root / REFERENCE, rollout_id, self.actor, run, optimizer=False)
+        return self.checkpoints.save(root, rollout_id, self.actor, run | {"blob": blob}, optimizer)
 
     def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
         """(Hugging Face name, whole tensor) of every weight, gathered over tensor ranks; collective, to be exhausted."""
