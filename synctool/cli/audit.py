@@ -156,6 +156,7 @@ def _engine(
 ) -> EngineIndex | None:
     from synctool.audit.engine.cache import open_index
     from synctool.audit.engine.source import FolderSource, TreeSource
+    from synctool.git.tree import Tree
     from synctool.patches.stack import apply_stack, find_stack, load_stack
     from synctool.patches.store import open_pin
 
@@ -175,7 +176,8 @@ def _engine(
         source = open_pin(loaded.pin, dry=True, progress=told)
     patched = source.tree
     for step in apply_stack(patched, loaded.patches, loaded.pin.allowed):
-        patched = source.repo.tree(step.after)
+        # By id, not by git: in a dry repository the patched tree is in memory only.
+        patched = Tree(source.repo.objects, step.after)
     label = f"{loaded.pin.label} with {len(loaded.patches)} patches" if loaded.patches else loaded.pin.label
     index = open_index(TreeSource(patched), package or loaded.pin.import_name, label=label)
     index.patched_with = frozenset(patch.sha256 for patch in loaded.patches)
