@@ -132,6 +132,8 @@ class EngineGroup:
         """End these engines and start new ones. They hold the checkpoint's weights until the next `update`."""
         import ray
 
+        if not numbers:
+            return
         for number in numbers:
             self.deaths.forget(self._events[number])
             ray.kill(self._actors[number])  # its server dies with it
@@ -144,7 +146,7 @@ class EngineGroup:
         self._join()
 
     def dead(self) -> list[int]:
-        """Engines whose death has been noticed or that do not answer now."""
+        """Engines whose server has ended."""
         import ray
 
         gone, _ = ray.wait(self._events, num_returns=len(self._events), timeout=0)

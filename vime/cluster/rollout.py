@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from vime.cluster.watch import Deaths, wait
+from vime.cluster.engine import EngineGroup
+from vime.cluster.watch import wait
+
+log = logging.getLogger(__name__)
 
 #: Seconds that a step's generation may take at most, whatever its requests do: each has its own deadline (--rollout-request-timeout).
 _MARGIN = 60.0
@@ -15,7 +19,7 @@ _EXAMPLES = 3
 
 
 class RolloutManager:
-    """Lives as long as the run. Rollout functions block, so calls come one at a time."""
+    """Lives as long as the run. Rollout functions block; the driver asks for one thing at a time."""
 
     def __init__(self, args: Namespace) -> None:
         from vime import environment
@@ -46,6 +50,10 @@ class RolloutManager:
         """These servers, holding weights `version`, answer from now on."""
         self.router.set_engines(urls)
         self.context.serving_version = version
+
+    def drop_engines(self, left: Sequence[str]) -> None:
+        """Only these of the servers still answer."""
+        self.router.set_engines(left)
 
     def generate(self, rollout_id: int) -> tuple[list[Any], dict[str, float]]:
         """The samples of one step, flat, and metrics."""
@@ -91,15 +99,19 @@ class RolloutManager:
 
 
 class Rollouts:
-    """The manager as the driver sees it. Waiting for it also watches the engines."""
+    """The manager as the driver sees it. Waiting for it also watches the engines.
 
-    def __init__(self, args: Namespace, deaths: Deaths | None) -> None:
+    With ``--use-fault-tolerance`` a step goes on with the engines that are left; the dead are replaced before the next weight update.
+    """
+
+    def __init__(self, args: Namespace, engines: EngineGroup) -> None:
         import ray
 
         from vime.environment import thread_environment
 
-        self.args, self.deaths = args, deaths
-        options = {"num_cpus": 0, "runtime_env": {"env_vars": thread_environment(1)}}
+        self.args, self.engines = args, engines
+        # The second thread takes a new list of engines while the first one generates.
+        options = {"num_cpus": 0, "max_concurrency": 2, "runtime_env": {"env_vars": thread_environment(1)}}
         self.actor = ray.remote(RolloutManager).options(**options).remote(args)
         attempts = 1 + args.rollout_request_retries
         self._deadline = args.rollout_request_timeout * attempts + args.rm_timeout + _MARGIN
@@ -132,4 +144,13 @@ class Rollouts:
         return found
 
     def _wait(self, ref: Any, owner: str) -> Any:
-        return wait([ref], owner=owner, deadline=self._deadline, deaths=self.deaths)[0]
+        survive = self._go_on_without if self.args.use_fault_tolerance else None
+        return wait([ref], owner=owner, deadline=self._deadline, deaths=self.engines.deaths, survive=survive)[0]
+
+    def _go_on_without(self, reason: str) -> bool:
+        dead = self.engines.dead()
+        left = [url for number, url in enumerate(self.engines.urls) if number not in dead]
+        log.warning("%s; %d engines are left", reason.splitlines()[0], len(left))
+        if left:
+            self.actor.drop_engines.remote(left)
+        return bool(left)

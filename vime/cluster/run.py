@@ -114,7 +114,7 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         engines = start_engines(args, placement.engines, session.options, session.directory, placement.shared)
         stack.callback(engines.stop)
         trainers = start_trainers(args, placement.trainers, session.options, session.run_id, placement.shared)
-        rollouts = Rollouts(args, engines.deaths)
+        rollouts = Rollouts(args, engines)
         start, _ = trainers.init()
         rollouts.load(start - 1)
         total = rollouts.steps()

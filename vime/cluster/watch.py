@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vime.errors import EngineError, MachineError, VimeError
@@ -37,11 +37,19 @@ class Deaths:
         return None if reason is None else f"{child}: {reason}"
 
 
-def wait(refs: Sequence[Any], *, owner: str, deadline: float, deaths: Deaths | None = None) -> list[Any]:
+def wait(
+    refs: Sequence[Any],
+    *,
+    owner: str,
+    deadline: float,
+    deaths: Deaths | None = None,
+    survive: Callable[[str], bool] | None = None,
+) -> list[Any]:
     """The results of `refs` in order.
 
     `owner` says whose work this is, for messages. Raises what the remote call raised when that is a VimeError, EngineError
-    when a watched child dies meanwhile, VimeError after `deadline` seconds or when the owner itself died.
+    when a watched child dies meanwhile and `survive` (given the reason) does not return True, VimeError after `deadline` seconds or
+    when the owner itself died.
     """
     import ray
 
@@ -55,7 +63,8 @@ def wait(refs: Sequence[Any], *, owner: str, deadline: float, deaths: Deaths | N
             raise VimeError(f"{owner} did not finish within {deadline:.0f} s")
         for one in ready:
             if deaths is not None and one in events:
-                if (reason := deaths.take(one)) is not None:
+                reason = deaths.take(one)
+                if reason is not None and not (survive is not None and survive(reason)):
                     raise EngineError(reason, hint="the same command with --load resumes from the last checkpoint")
             else:
                 pending.remove(one)

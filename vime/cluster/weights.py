@@ -35,14 +35,15 @@ class WeightUpdater:
         self.start = self.version = start
 
     def push(self) -> Update:
-        """Give the engines the trainer's present weights. An engine that fails is replaced and updated; never resumed.
+        """Give the engines the trainer's present weights. One that died or fails is replaced and updated; never resumed.
 
         Raises EngineError when engines keep failing.
         """
         begun = time.perf_counter()
         self.version += 1
         flush = flushes(self.version, self.start, self.args.flush_cache_interval)
-        replaced: list[int] = []
+        replaced = self.engines.dead()
+        self.engines.replace(replaced)
         for _ in range(_ATTEMPTS):
             offer = self.trainers.offer(str(self.version), self.engines.workers, flush)
             failed = self.engines.update(offer, self.trainers.send, "abort" if flush else "keep")

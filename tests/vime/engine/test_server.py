@@ -94,12 +94,11 @@ def test_the_same_prompt_after_each_update_never_meets_an_old_cache(
     served: Served, run_id: str, tmp_path: Path
 ) -> None:
     """Public reports NeMo-RL#4018, prime-rl#1650: the prefix cache survived weight updates and the mismatch grew."""
-    long = PROMPT * 4
+    long, asked = PROMPT * 4, SamplingParams(max_tokens=4, n=1)
     for turn in range(3):
         folder = served.folders[turn % 2]
         by_shm(served, folder, run_id, tmp_path)
         for _ in range(2):
-            asked = SamplingParams(max_tokens=4, n=1)
             answer = served.ask(lambda client: client.generate(long, asked, session_id=None, timeout=60))
             assert largest_gap(folder, long, [answer]) <= LIMIT
 
