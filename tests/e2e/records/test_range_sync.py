@@ -80,6 +80,20 @@ def test_record_2(fork: World, hub: Hub) -> None:
         **{".buildkite__pipeline.yml": "steps:\n  - command: ulimit -n hard\n"},
     )
     third = fork.git("rev-parse", "HEAD")
+    fork.sync(
+        "evidence",
+        "run",
+        "--name",
+        "audit",
+        "--kind",
+        "audit",
+        "--",
+        sys.executable,
+        "-m",
+        "synctool",
+        "audit",
+        "--json",
+    )
     lost = job("GPU suite", "failed", exit_status=-1, retried=True, retried_in_job_id="GPU suite 2")
     running = [lost, job("GPU suite 2", "running", exit_status=None)]
     fork.sync(
@@ -116,6 +130,9 @@ def test_record_2(fork: World, hub: Hub) -> None:
     assert ".buildkite/pipeline.yml" in narrowed
     assert "model and runtime code are elsewhere" in narrowed
     assert "seen elsewhere, not run by vime-sync; signed off by Bea Lichtmann" in narrowed
+    (audit,) = section(lines, "Audit")
+    assert "**audit** passed: 0 findings" in audit
+    assert "All changed paths reviewed" in " ".join(section(lines, "Stated by people"))
     (image,) = section(lines, "Images")
     assert "175 checks" in image
     assert CANDIDATE in image
