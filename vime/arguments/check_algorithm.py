@@ -65,6 +65,11 @@ def mismatch(args: Namespace) -> Iterator[Problem]:
         yield Problem("--get-mismatch-metrics needs --custom-tis-function-path", "that function computes them")
     if args.use_tis and not 0 <= args.tis_clip_low <= args.tis_clip:
         yield Problem(f"--tis-clip-low {args.tis_clip_low} and --tis-clip {args.tis_clip}", "0 <= low <= high")
+    if args.use_rollout_routing_replay and args.device == "cpu" and not args.rollout_external_engine_addrs:
+        yield Problem(
+            "--use-rollout-routing-replay on a CPU",
+            "routed experts are recorded by vLLM's GPU model runner only; --use-routing-replay needs no engine",
+        )
     if args.use_routing_replay and args.use_rollout_routing_replay:
         yield Problem("--use-routing-replay and --use-rollout-routing-replay exclude each other")
 

@@ -56,12 +56,11 @@ class TrainerActor:
 
         Before the first step trainer and engine must agree (``--parity-threshold``), or nothing is trained.
         """
-        place = self.trainer.place
-        batch = self.trainer.split(self.trainer.train_data(samples))[place.data_rank]
+        batch = self.trainer.split(self.trainer.train_data(samples))[self.trainer.data_rank]
         used = [i for step in batch.steps for micro in step.micro_batches for i in micro]
         indices, groups = batch.data["sample_indices"], batch.data["group_index"]
         metrics = self.trainer.train(rollout_id, batch)
-        return metrics, {indices[i]: groups[i] for i in used} if place.tensor_rank == 0 else {}
+        return metrics, {indices[i]: groups[i] for i in used} if self.trainer.first_of_part else {}
 
     def save(self, rollout_id: int, blob: Any) -> str:
         return str(self.trainer.save(rollout_id, blob))

@@ -65,6 +65,11 @@ class Trainer:
         self.restored: Any = None
         self.steps_done = 0
 
+    @property
+    def first_of_part(self) -> bool:
+        """Whether this is the first of the ranks that train the same samples."""
+        return self.place.rank % (self.layout.tensor * self.layout.context) == 0
+
     # -- start ---------------------------------------------------------------------------------------------------
 
     def init(self) -> int:

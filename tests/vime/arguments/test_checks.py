@@ -54,6 +54,7 @@ SPOKEN = [
     ("--use-score-centering --rollout-top-k 5", "needs --rollout-top-k -1"),
     ("--use-score-centering --rollout-top-p 0.9", "vllm-score-centering.patch"),
     ("--rollout-top-p 0.9", "on a CPU"),
+    ("--use-rollout-routing-replay", "on a CPU"),
     ("--use-score-centering --advantage-estimator gspo", "with gspo"),
     ("--use-score-centering --use-opsm", "--use-score-centering with --use-opsm"),
     ("--use-score-centering --use-tis --tis-clip inf", "finite --tis-clip"),
