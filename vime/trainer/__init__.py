@@ -1,8 +1,10 @@
 """The Megatron trainer: model and attention, batching, advantages and losses, optimizer, checkpoints, parity.
 
-Pure tensor functions (`advantages`, `kl`, `losses`, `reduce`, `batching`, `schedule`) know no process group, file or
-flag; `trainer.Trainer` is the rim that joins them to Megatron-core, one instance a rank. Importing this package loads
-neither torch nor Megatron.
+Pure tensor functions (`advantages`, `returns`, `kl`, `losses`, `mismatch`, `centering`, `reduce`, `schedule`) know no
+process group, file or flag. `estimators` and `objective` read the flags and compose them; `support` and `routing` check what
+engines recorded; `batching` lays samples out. A `Learner` steps one model (the policy, or the `critic`), and
+`trainer.Trainer` is the rim that joins all to Megatron-core, one instance a rank. Importing this package loads neither torch
+nor Megatron.
 """
 
 import warnings
