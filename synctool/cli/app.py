@@ -46,6 +46,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "work": ("synctool.cli.work", "List upstream edits that were filed, not merged, as translated diffs."),
     "verify": ("synctool.cli.verify", "Rebuild downstream from scratch and explain every difference."),
     "audit": ("synctool.cli.audit", "Find what the sync broke: names, calls, flags, routes, CI, docs and more."),
+    "docs": ("synctool.cli.docs", "Carry upstream's pages over by section; check links and languages."),
     "patch": ("synctool.cli.patch", "The patch stack: apply, verify, rebase, refresh and more."),
     "evidence": ("synctool.cli.evidence", "What was seen, bound to a head and its tree: run, import, attest, check."),
     "report": ("synctool.cli.report_body", "Render the body of the sync's pull request, from records alone."),

@@ -34,6 +34,19 @@ def upstream_ref(branch: str) -> str:
     return f"refs/vime-sync/upstream/{branch}"
 
 
+def work_tree(repo: Repo) -> Path:
+    """The folder of a repository's files.
+
+    Raises:
+        RepositoryError: the repository is bare.
+    """
+    if repo.work_tree is None:
+        raise RepositoryError(
+            "a bare repository has no files on disk", hint="run this verb in a clone with a work tree"
+        )
+    return repo.work_tree
+
+
 @dataclass
 class Inputs:
     """A loaded policy and what follows from it."""
