@@ -109,7 +109,7 @@ def test_init_does_not_replace_a_policy_unasked(fork, policy: str, capsys) -> No
 def test_init_without_the_baseline_says_how_to_get_it(fork, capsys) -> None:
     code, _, err = call(capsys, "init", "-C", str(fork[0]), "--baseline", "f" * 40)
     assert code == 5
-    assert "git fetch" in err
+    assert "vime-sync fetch" in err
 
 
 def test_check_reports_a_dead_rule_with_its_line(fork, policy: str, capsys) -> None:
