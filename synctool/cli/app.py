@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from synctool import __version__
-from synctool.errors import Exit, SyncError, UsageError
+from synctool.errors import EnvironmentFailure, Exit, SyncError, UsageError
 
 if TYPE_CHECKING:
     from synctool.cli.report import Report
@@ -173,6 +173,8 @@ def print_error(error: SyncError, *, as_json: bool = False) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script. Always ends the process with a documented exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
     try:
         code = cli.main(args=arguments, prog_name="vime-sync", standalone_mode=False)
         status = int(code) if isinstance(code, int) else 0
@@ -183,10 +185,10 @@ def main(arguments: list[str] | None = None) -> None:
         status = ended.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "vime-sync"
-        print_error(UsageError(error.format_message(), hint=f"see '{where} --help'"))
+        print_error(UsageError(error.format_message(), hint=f"see '{where} --help'"), as_json=as_json)
         status = int(Exit.USAGE)
     except click.ClickException as error:
-        print_error(UsageError(error.format_message()))
+        print_error(UsageError(error.format_message()), as_json=as_json)
         status = int(Exit.USAGE)
     except (KeyboardInterrupt, click.Abort):
         print("interrupted; 'vime-sync status' says what state things are in", file=sys.stderr)
@@ -196,8 +198,17 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = int(Exit.OK)
     except SyncError as error:
-        print_error(error)
+        print_error(error, as_json=as_json)
         status = int(error.exit_code)
+    except OSError as error:
+        # The machine: a full disk, a read-only folder, no right to read. What was being written is a temporary file, so nothing is half there.
+        failure = EnvironmentFailure(
+            error.strerror or str(error),
+            where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None,
+            hint="free space or mend the rights, then run again",
+        )
+        print_error(failure, as_json=as_json)
+        status = int(failure.exit_code)
     except Exception as error:
         from synctool.cli.log import write_crash_log
 

@@ -46,6 +46,8 @@ def scrubbed_environment(extra: Mapping[str, str] | None = None) -> dict[str, st
         GIT_CONFIG_NOSYSTEM="1",
         GIT_CONFIG_GLOBAL=os.devnull,
         GIT_TERMINAL_PROMPT="0",
+        # A missing object must not start a transport of the repository's choosing (core.sshCommand of a promisor remote).
+        GIT_ALLOW_PROTOCOL="none",
         GIT_OPTIONAL_LOCKS="0",
         GIT_NO_REPLACE_OBJECTS="1",
         GIT_LITERAL_PATHSPECS="1",

@@ -98,3 +98,22 @@ def test_redact_keeps_what_is_not_secret() -> None:
     assert "abc123" not in clean
     assert "hunter2" not in clean
     assert "https://example.org/path token-level merge" in clean
+
+
+@pytest.mark.parametrize(
+    "words", [("skip",), ("init",), ("policy", "nonsense"), ("nonsense",), ("mirror", "--pr", "x")]
+)
+def test_json_also_for_a_wrong_command_line(words: tuple[str, ...]) -> None:
+    done = run(*words, "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "UsageError"
+    assert not done.stderr
+
+
+def test_a_failure_of_the_machine_is_no_bug_of_ours(tmp_path: Path) -> None:
+    code = "from synctool.cli import app\ndef full(*a, **k): raise OSError(28, 'No space left on device', 'x')\n"
+    code += "app.cli.main = full\napp.main(['status', '--json'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 30
+    assert json.loads(done.stdout)["error"]["where"] == "x"
+    assert not done.stderr

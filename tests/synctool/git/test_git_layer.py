@@ -243,3 +243,22 @@ def test_worktrees_and_shallow_clones_are_known(tmp_path: Path) -> None:
     with pytest.raises(RepositoryError) as caught:
         shallow.resolve("HEAD~2")
     assert "unshallow" in (caught.value.hint or "")
+
+
+def test_a_missing_object_starts_no_transport_of_the_repository(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    program, proof = tmp_path / "program", tmp_path / "ran"
+    program.write_text(f"#!/bin/sh\ntouch '{proof}'\nexit 1\n")
+    program.chmod(0o755)
+    for name, value in {
+        "core.repositoryFormatVersion": "1", "extensions.partialClone": "evil", "remote.evil.promisor": "true",
+        "remote.evil.url": "ssh://host/x", "core.sshCommand": str(program), "protocol.ssh.allow": "always",
+    }.items():  # fmt: skip
+        git(tmp_path, "config", name, value)
+    repo = Repo.open(tmp_path)
+    with pytest.raises(RepositoryError):
+        repo.objects.read("1" * 40)
+    with pytest.raises(RepositoryError):
+        repo.text("cat-file", "-p", "1" * 40)
+    repo.close()
+    assert not proof.exists()
