@@ -46,6 +46,9 @@ def fetch_branch(repo: Repo, url: str, branch: str, ref: str, *, progress: Progr
 
     if url.startswith("-"):
         raise Refused(f"{url!r} is not an address")
+    # A colon or a star would make the refspec write other refs than the one named.
+    if repo.run("check-ref-format", f"refs/heads/{branch}", check=False).returncode:
+        raise Refused(f"{branch!r} is not the name of a branch", hint="mend 'branch' in [upstream] of vime-sync.toml")
     before = read_ref(repo, ref)
     reporter = _reporter(progress, url)
     opened = git.Repo(str(repo.git_dir))

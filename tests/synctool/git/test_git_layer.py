@@ -262,3 +262,14 @@ def test_a_missing_object_starts_no_transport_of_the_repository(tmp_path: Path) 
         repo.text("cat-file", "-p", "1" * 40)
     repo.close()
     assert not proof.exists()
+
+
+@pytest.mark.parametrize("branch", ["*", "main:refs/heads/main", "../x", "a b", ""])
+def test_a_branch_that_is_a_refspec_is_refused(tmp_path: Path, branch: str) -> None:
+    from synctool.git.remote import fetch_branch
+
+    git(tmp_path, "init", "-q")
+    repo = Repo.open(tmp_path)
+    with pytest.raises(Refused):
+        fetch_branch(repo, str(tmp_path), branch, "refs/vime-sync/upstream/x")
+    assert not list_refs(repo, "refs/")
