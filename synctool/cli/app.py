@@ -6,6 +6,7 @@ A verb is a function ``(context: Context, **options) -> Report`` decorated with 
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib
 import json
@@ -107,6 +108,11 @@ class LazyGroup(click.Group):
 EXIT_HELP = """Exit codes: 0 done; 1 needs attention (conflicts, findings, a failed check); 2 usage; 3 policy, manifest, pin or patch header wrong;
 4 nothing to do; 5 repository state; 6 input refused; 30 network, tool or machine; 31 bug of vime-sync; 130 interrupted."""
 
+#: What the machine answers for reasons of its own: full, read-only, forbidden, failing, out of handles. Any other ``OSError`` is a bug of ours.
+MACHINE_ERRORS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE)
+)
+
 
 @click.group(
     cls=LazyGroup,
@@ -136,6 +142,7 @@ def verb(function: Callable[..., Report]) -> Callable[..., None]:
         from synctool.cli.report import show
 
         context = Context(directory, as_json, quiet or as_json)
+        _refuse_empty_options(click.get_current_context())
         try:
             report = function(context, **options)
         except SyncError as error:
@@ -146,6 +153,20 @@ def verb(function: Callable[..., Report]) -> Callable[..., None]:
             raise click.exceptions.Exit(int(report.exit_code))
 
     return callback
+
+
+def _refuse_empty_options(ctx: click.Context) -> None:
+    """An empty value (an unset shell variable, most often) must not pass for an option that was left out.
+
+    Raises:
+        click.UsageError: an option was given an empty value.
+    """
+    for parameter in ctx.command.params:
+        given = ctx.params.get(parameter.name or "")
+        if not isinstance(parameter, click.Option) or parameter.default == "":
+            continue
+        if given == "" or (isinstance(given, tuple) and "" in given):
+            raise click.UsageError(f"{parameter.opts[0]} is empty: name a value, or leave the option out", ctx=ctx)
 
 
 class _Told(Exception):
@@ -200,16 +221,11 @@ def main(arguments: list[str] | None = None) -> None:
     except SyncError as error:
         print_error(error, as_json=as_json)
         status = int(error.exit_code)
-    except OSError as error:
-        # The machine: a full disk, a read-only folder, no right to read. What was being written is a temporary file, so nothing is half there.
-        failure = EnvironmentFailure(
-            error.strerror or str(error),
-            where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None,
-            hint="free space or mend the rights, then run again",
-        )
-        print_error(failure, as_json=as_json)
-        status = int(failure.exit_code)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+            failure = _machine_failure(error)
+            print_error(failure, as_json=as_json)
+            sys.exit(int(failure.exit_code))
         from synctool.cli.log import write_crash_log
 
         path = write_crash_log(error)
@@ -219,3 +235,12 @@ def main(arguments: list[str] | None = None) -> None:
         )
         status = int(Exit.BUG)
     sys.exit(status)
+
+
+def _machine_failure(error: OSError) -> EnvironmentFailure:
+    """What is written is a temporary file until it is whole, so nothing is half there."""
+    return EnvironmentFailure(
+        error.strerror or str(error),
+        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None,
+        hint="free space or mend the rights, then run again",
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from synctool.errors import Refused, RepositoryError
-from synctool.git.runner import git_command, scrubbed_environment
+from synctool.git.runner import FULL_HISTORY, git_command, scrubbed_environment
 
 #: A blob larger than this is never loaded: text that people merge is far smaller, and memory stays bounded.
 MAX_OBJECT_BYTES = 64 << 20
@@ -85,6 +85,9 @@ class ObjectStore:
             return None
         return words[0].decode(), words[1].decode(), int(words[2])
 
+    def _missing(self, oid: str) -> RepositoryError:
+        return RepositoryError(f"object {oid[:12]} is missing", where=str(self.git_dir), hint=FULL_HISTORY)
+
     def read(self, oid: str, kind: str | None = None) -> bytes:
         """The content of an object.
 
@@ -97,11 +100,7 @@ class ObjectStore:
         else:
             known = self.info(oid)
             if known is None:
-                raise RepositoryError(
-                    f"object {oid[:12]} is missing",
-                    where=str(self.git_dir),
-                    hint="fetch full history: a shallow or partial clone will not do",
-                )
+                raise self._missing(oid)
             found = known[1]
             if known[2] > MAX_OBJECT_BYTES:
                 raise Refused(f"object {oid[:12]} has {known[2]:,} bytes, over the bound of {MAX_OBJECT_BYTES:,}")
@@ -115,7 +114,11 @@ class ObjectStore:
         return data
 
     def read_many(self, oids: Iterable[str]) -> dict[str, bytes]:
-        """Contents of many objects, skipping those that are missing or over the size bound."""
+        """Contents of many objects, without those over the size bound.
+
+        Raises:
+            RepositoryError: an object is missing (a shallow or partial clone). It must never pass for an empty one.
+        """
         names = list(dict.fromkeys(oids))
         result: dict[str, bytes] = {oid: self._written[oid][1] for oid in names if oid in self._written}
         rest = [oid for oid in names if oid not in result]
@@ -125,11 +128,10 @@ class ObjectStore:
             reader = self._ask("info", chunk)
             assert reader.stdout is not None
             sizes = [reader.stdout.readline().split() for _ in chunk]
-            wanted = [
-                oid
-                for oid, words in zip(chunk, sizes, strict=True)
-                if len(words) == 3 and int(words[2]) <= MAX_OBJECT_BYTES
-            ]
+            absent = next((oid for oid, words in zip(chunk, sizes, strict=True) if len(words) != 3), None)
+            if absent is not None:
+                raise self._missing(absent)
+            wanted = [oid for oid, words in zip(chunk, sizes, strict=True) if int(words[2]) <= MAX_OBJECT_BYTES]
             # One request at a time: asking for all before reading any fills both pipes and deadlocks.
             for oid in wanted:
                 reader = self._ask("contents", [oid])

@@ -86,10 +86,15 @@ class Repo:
         )
         if finished.returncode:
             hint = "fetch it first, or check the spelling"
-            if self.is_shallow:
+            if self._is_unborn(revision):
+                hint = "make a first commit: HEAD's branch has none yet"
+            elif self.is_shallow:
                 hint = "this clone is shallow: fetch full history with 'git fetch --unshallow'"
             raise RepositoryError(f"no {kind} is named {revision!r}", where=str(self.git_dir), hint=hint)
         return finished.stdout.decode().strip()
+
+    def _is_unborn(self, revision: str) -> bool:
+        return revision == "HEAD" and self.head_branch() is not None
 
     @property
     def is_shallow(self) -> bool:

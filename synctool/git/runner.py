@@ -7,6 +7,7 @@ user's own configuration must not change what a sync computes.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,13 @@ SAFE_CONFIG = (
     "tag.gpgSign=false",
     "log.showSignature=false",
     "safe.directory=*",
+)
+
+#: What to do about an object that is not there.
+FULL_HISTORY = "fetch full history: a shallow or partial clone will not do; 'git fsck' names what is missing"
+#: How git says that an object is not there, whatever command met it.
+_OBJECT_MISSING = re.compile(
+    r"unable to read|could not read|could not fetch|missing (blob|tree|commit|object)|bad object|object file .* is empty"
 )
 
 
@@ -96,5 +104,6 @@ def run_git(
     if check and finished.returncode:
         words = " ".join(arguments)
         said = finished.stderr.decode(errors="replace").strip() or f"exit status {finished.returncode}"
-        raise RepositoryError(f"git {words[:160]} failed: {said[:600]}", where=str(git_dir))
+        hint = FULL_HISTORY if _OBJECT_MISSING.search(said) else None
+        raise RepositoryError(f"git {words[:160]} failed: {said[:600]}", where=str(git_dir), hint=hint)
     return finished

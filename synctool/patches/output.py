@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from synctool.errors import RepositoryError
+from synctool.errors import Refused, RepositoryError
+from synctool.git.objects import MAX_OBJECT_BYTES
 from synctool.git.tree import EXECUTABLE, SYMLINK, Tree, check_path
 
 
@@ -15,7 +16,8 @@ def write_tree(tree: Tree, folder: Path, prefix: str = "") -> int:
     """Write all files below ``prefix`` into ``folder``, which appears whole or not at all. Returns their number.
 
     Raises:
-        RepositoryError: the folder is there and not empty.
+        RepositoryError: the folder is there and not empty, or an object is missing.
+        Refused: a file is over the size bound, or its path is not allowed.
     """
     if folder.exists() and any(folder.iterdir()):
         raise RepositoryError("the folder is not empty", where=str(folder), hint="name another, or empty it")
@@ -29,6 +31,8 @@ def write_tree(tree: Tree, folder: Path, prefix: str = "") -> int:
             contents = tree.store.read_many(entry.oid for _, entry in part)
             for path, entry in part:
                 check_path(path)
+                if entry.oid not in contents:
+                    raise Refused(f"the file is over the bound of {MAX_OBJECT_BYTES:,} bytes", where=path)
                 target = scratch / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if entry.mode == SYMLINK:

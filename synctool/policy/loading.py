@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -24,7 +25,7 @@ def find_policy(work_tree: Path | None, given: Path | None = None) -> Path:
         ConfigError: there is none.
     """
     path = given or (work_tree or Path()) / POLICY_FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise ConfigError(
             "no policy file",
             where=str(path),
@@ -40,13 +41,15 @@ def load_policy(path: Path) -> Policy:
         ConfigError: it can't be read, is no TOML, or breaks the schema; ``where`` is file:line.
     """
     try:
+        if path.exists() and not path.is_file():  # a folder, or a pipe that would block for ever
+            raise ConfigError("the policy is no plain file", where=str(path), hint="write it as a file of text")
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"can't read the policy: {error.strerror}", where=str(path), hint="check the path and its permissions"
         ) from None
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # some editors put a byte order mark first
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError("the policy is not UTF-8", where=f"{path}:{line}", hint="save the file as UTF-8") from None

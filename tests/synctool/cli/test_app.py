@@ -117,3 +117,21 @@ def test_a_failure_of_the_machine_is_no_bug_of_ours(tmp_path: Path) -> None:
     assert done.returncode == 30
     assert json.loads(done.stdout)["error"]["where"] == "x"
     assert not done.stderr
+
+
+def test_another_os_error_is_a_bug_with_a_log(tmp_path: Path) -> None:
+    code = "from synctool.cli import app\ndef odd(*a, **k): raise OSError(20, 'Not a directory', 'x')\n"
+    code += "app.cli.main = odd\napp.main(['status'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 31
+    assert "the log is" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("plan", "--through", ""), ("plan", "--from", ""), ("mirror", "--onto", ""), ("mirror", "--pick", "")],
+)
+def test_an_empty_option_is_not_an_option_left_out(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{words[1]} is empty" in done.stderr

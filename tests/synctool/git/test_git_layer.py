@@ -252,7 +252,7 @@ def test_a_missing_object_starts_no_transport_of_the_repository(tmp_path: Path) 
     program.chmod(0o755)
     for name, value in {
         "core.repositoryFormatVersion": "1", "extensions.partialClone": "evil", "remote.evil.promisor": "true",
-        "remote.evil.url": "ssh://host/x", "core.sshCommand": str(program), "protocol.ssh.allow": "always",
+        "remote.evil.url": str(tmp_path), "remote.evil.uploadpack": str(program), "protocol.file.allow": "always",
     }.items():  # fmt: skip
         git(tmp_path, "config", name, value)
     repo = Repo.open(tmp_path)
@@ -273,3 +273,26 @@ def test_a_branch_that_is_a_refspec_is_refused(tmp_path: Path, branch: str) -> N
     with pytest.raises(Refused):
         fetch_branch(repo, str(tmp_path), branch, "refs/vime-sync/upstream/x")
     assert not list_refs(repo, "refs/")
+
+
+def test_a_missing_object_is_named_and_never_empty(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    repo = Repo.open(tmp_path)
+    blob = repo.objects.write_blob(b"text\n")
+    row = f"100644 blob {blob}\ta\n100644 blob {'1' * 40}\tb\n"
+    tree = repo.run("mktree", "--missing", stdin=row.encode()).stdout.decode().strip()
+    empty = repo.run("mktree", stdin=b"").stdout.decode().strip()
+    with pytest.raises(RepositoryError, match="111111111111 is missing") as asked:
+        repo.objects.read_many([blob, "1" * 40])
+    with pytest.raises(RepositoryError) as told:
+        repo.run("diff-tree", "-p", empty, tree)
+    repo.close()
+    for caught in (asked, told):
+        assert "full history" in (caught.value.hint or "")
+
+
+def test_an_unborn_head_asks_for_a_first_commit(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    with pytest.raises(RepositoryError) as caught:
+        Repo.open(tmp_path).resolve("HEAD")
+    assert "first commit" in (caught.value.hint or "")

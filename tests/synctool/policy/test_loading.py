@@ -1,7 +1,9 @@
 """Loading: each kind of mistake gives one line with the file, the line and the fix."""
 
 import datetime
+import os
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from synctool.errors import ConfigError
 from synctool.policy import load_policy, parse_policy
+from synctool.policy.loading import find_policy
 from synctool.policy.model import json_schema
 from synctool.policy.toml_lines import LineIndex
 
@@ -185,3 +188,26 @@ def test_the_line_index_finds_every_value_that_tomllib_finds(blocks) -> None:
                 assert place[-1] in lines[index.line(place) - 1]
 
     walk(raw, ())
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "vime-sync.toml"
+    path.write_bytes(b"\xef\xbb\xbfschema = 2\n")
+    with pytest.raises(ConfigError) as caught:
+        load_policy(path)
+    assert "TOML" not in caught.value.title
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "dangling"])
+def test_a_policy_that_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "vime-sync.toml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path if kind == "loop" else tmp_path / "nowhere")
+    with pytest.raises(ConfigError) as caught:
+        load_policy(find_policy(tmp_path))
+    assert caught.value.where == str(path)
+    assert "policy" in caught.value.title
