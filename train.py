@@ -30,7 +30,7 @@ def loop(run: Run) -> None:
         run.evaluate(0)
     for rollout_id in range(run.start, run.total):
         began = time.time()
-        samples, metrics = run.rollouts.generate(rollout_id)
+        samples, metrics, first = run.rollouts.generate(rollout_id)
         generated = time.time()
         # Refuses, naming the first layer that differs, when trainer and engine disagree (--parity-threshold).
         learnt, trained = run.trainers.train(rollout_id, samples)
@@ -43,7 +43,7 @@ def loop(run: Run) -> None:
             run.trainers.save_hf(args.save_hf.format(rollout_id=rollout_id))
         pushed = run.push_weights()
         spans = [("generate", began, generated), ("train", generated, done), ("update weights", done, time.time())]
-        run.trace(rollout_id, samples, spans)
+        run.trace(rollout_id, first, spans)
         run.record_step(rollout_id, metrics | learnt | pushed | {"perf/step_time": time.time() - began}, trained)
         if due(rollout_id, args.eval_interval, run.total):
             run.evaluate(rollout_id + 1)

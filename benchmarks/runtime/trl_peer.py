@@ -88,9 +88,9 @@ def main() -> None:
     begun = time.time()
     trainer.train()
     logs = [one for one in trainer.state.log_history if "reward" in one]
-    # A batch of samples lasts two updates: every second log line is a new one.
-    rewards = [one["reward"] for one in logs][::2]
-    lengths = [one["completions/mean_length"] for one in logs][::2]
+    # A batch of samples lasts two updates; only the first of them logs its reward.
+    rewards = [one["reward"] for one in logs]
+    lengths = [one["completions/mean_length"] for one in logs]
     print(
         "RESULT "
         + json.dumps(

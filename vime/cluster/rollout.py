@@ -6,6 +6,7 @@ import logging
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from vime.cluster.engine import EngineGroup
@@ -27,13 +28,15 @@ class RolloutManager:
         environment.raise_file_limit()
         from vime.data.tokenizer import load_tokenizer
         from vime.engine.client import HttpEngineClient
-        from vime.engine.router import local_router
+        from vime.engine.router import open_router
         from vime.hooks import check_hooks, load_hook
         from vime.rollout.context import RolloutContext, install
 
         self.args = args
         check_hooks(args)
-        self.router = local_router(args.router_policy)
+        engines = (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine
+        log_file = Path(args.run_dir).resolve() / "logs" / "router.log"
+        self.router = open_router(args.router_policy, engines, args.router_balance_abs_threshold, log_file)
         self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
         install(self.context)
         self.source = load_hook("data_source_path", args.data_source_path)(args)
@@ -55,8 +58,8 @@ class RolloutManager:
         """Only these of the servers still answer."""
         self.router.set_engines(left)
 
-    def generate(self, rollout_id: int) -> tuple[list[Any], dict[str, float]]:
-        """The samples of one step, flat, and metrics."""
+    def generate(self, rollout_id: int) -> tuple[list[Any], tuple[dict[str, float], Any]]:
+        """The samples of one step, flat; beside them metrics and the first sample, which are all that the driver looks at."""
         from vime.rollout.types import flatten, train_output
 
         start = time.perf_counter()
@@ -66,7 +69,8 @@ class RolloutManager:
         elapsed = time.perf_counter() - start
         samples = flatten(output.samples)
         tokens = sum(sample.response_length for sample in samples)
-        return samples, {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / elapsed} | output.metrics
+        measured = {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / elapsed}
+        return samples, (measured | output.metrics, samples[0])
 
     def evaluate(self, rollout_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Metrics of all evaluation data sets, under "datasets" their names, and the first answers of the first."""
@@ -116,10 +120,11 @@ class Rollouts:
         attempts = 1 + args.rollout_request_retries
         self._deadline = args.rollout_request_timeout * attempts + args.rm_timeout + _MARGIN
 
-    def generate(self, rollout_id: int) -> tuple[Any, dict[str, float]]:
-        """A reference to the samples, which go straight to the trainers, and metrics."""
-        samples, metrics = self.actor.generate.options(num_returns=2).remote(rollout_id)
-        return samples, self._wait(metrics, "rollout")
+    def generate(self, rollout_id: int) -> tuple[Any, dict[str, float], Any]:
+        """A reference to the samples, which go straight to the trainers, metrics, and the first sample."""
+        samples, rest = self.actor.generate.options(num_returns=2).remote(rollout_id)
+        metrics, first = self._wait(rest, "rollout")
+        return samples, metrics, first
 
     def evaluate(self, rollout_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         found: tuple[dict[str, Any], list[dict[str, Any]]] = self._wait(

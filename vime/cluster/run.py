@@ -70,11 +70,9 @@ class Run:
         self._record("step", rollout_id, metrics)
         self.console.step(rollout_id, metrics)
 
-    def trace(self, rollout_id: int, samples: Any, spans: list[tuple[str, float, float]]) -> None:
-        """The life of the step's first sample."""
-        import ray
-
-        trace.append(self.session.directory, trace.life(ray.get(samples)[0], rollout_id, spans))
+    def trace(self, rollout_id: int, sample: Any, spans: list[tuple[str, float, float]]) -> None:
+        """The life of one sample of the step."""
+        trace.append(self.session.directory, trace.life(sample, rollout_id, spans))
 
     def finish(self) -> None:
         """Plot, closing text. What it says is read back from the files, as anyone can."""

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import os
 import random
+import sys
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
+from vime.engine.net import hold_port
+from vime.engine.process import EngineProcess
 from vime.errors import EngineError
+
+_START_ATTEMPTS = 3
+_START_SECONDS = 60.0
+_CALL_SECONDS = 10.0
+#: What vllm-router 0.1 offers of ours. `least_loaded` stays here: this process knows exactly what is in flight.
+_ROUTER_POLICIES = ("cache_aware", "power_of_two", "consistent_hash", "random", "round_robin")
 
 
 class Router(Protocol):
@@ -60,24 +74,62 @@ class LocalRouter:
         self._load = {url: self._load.get(url, 0) for url in urls}
 
 
-@dataclass
-class ExternalRouter:
-    """A router process at `url` spreads; the engines behind it are still known, since aborts go to each."""
+class RouterProcess:
+    """vllm-router in a process of its own, started with the first engines; aborts still go to each engine."""
 
-    url: str
-    _engines: list[str] = field(default_factory=list)
+    def __init__(self, policy: str, balance_threshold: int, log: Path) -> None:
+        self._flags = ["--policy", policy, "--balance-abs-threshold", str(balance_threshold)]
+        self._log = log
+        self._process: EngineProcess | None = None
+        self._engines: list[str] = []
 
     def acquire(self, session_id: str | None) -> str:
-        return self.url
+        if self._process is None or not self._engines:
+            raise EngineError("no engine is left to ask")
+        return self._process.url
 
     def release(self, url: str) -> None:
-        return None
+        return None  # the router counts for itself
 
     def engines(self) -> list[str]:
         return list(self._engines)
 
     def set_engines(self, urls: Iterable[str]) -> None:
-        self._engines = list(urls)
+        wanted = list(urls)
+        if self._process is None:
+            self._process = self._start(wanted)
+        else:
+            for gone in set(self._engines) - set(wanted):
+                self._tell("remove_worker", gone)
+            for new in set(wanted) - set(self._engines):
+                self._tell("add_worker", new)
+        self._engines = wanted
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def _start(self, urls: list[str]) -> EngineProcess:
+        command = [sys.executable, "-m", "vime.engine.router_server", *self._flags, "--worker-urls", *urls]
+        for attempt in range(_START_ATTEMPTS):
+            process = EngineProcess(command, os.environ, hold_port("127.0.0.1"), self._log)
+            try:
+                process.wait_healthy(_START_SECONDS)
+            except EngineError:
+                if attempt + 1 == _START_ATTEMPTS:
+                    raise
+            else:
+                return process
+        raise AssertionError("unreachable")
+
+    def _tell(self, route: str, engine: str) -> None:
+        assert self._process is not None
+        query = urllib.parse.urlencode({"url": engine})
+        request = urllib.request.Request(f"{self._process.url}/{route}?{query}", b"", method="POST")
+        try:
+            urllib.request.urlopen(request, timeout=_CALL_SECONDS).close()
+        except OSError as error:
+            raise EngineError(f"the router refused {route} of {engine}: {error}", where=self._process.url) from error
 
 
 def least_loaded(load: dict[str, int], session_id: str | None) -> str:
@@ -131,3 +183,11 @@ def local_router(policy: str) -> LocalRouter:
             hint=f"pip install vllm-router, or take one of {', '.join(policies)}",
         )
     return LocalRouter(policies[policy])
+
+
+def open_router(policy: str, engines: int, balance_threshold: int, log: Path) -> Router:
+    """vllm-router where it is installed, knows the policy and there are engines to choose from; else our own."""
+    found = importlib.util.find_spec("vllm_router") is not None
+    if found and engines > 1 and policy in _ROUTER_POLICIES:
+        return RouterProcess(policy, balance_threshold, log)
+    return local_router(policy)

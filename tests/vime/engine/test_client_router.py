@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vime.engine.client import HttpEngineClient, open_client
-from vime.engine.router import consistent_hash, least_loaded, local_router, power_of_two
+from vime.engine.router import RouterProcess, consistent_hash, least_loaded, local_router, power_of_two
 from vime.errors import EngineError, EngineTimeout
 from vime.rollout.client import EngineClient, SamplingParams
 
@@ -64,6 +66,7 @@ async def serving(engines: int = 1) -> AsyncIterator[tuple[HttpEngineClient, lis
         app = web.Application()
         app.router.add_post("/inference/v1/generate", engine.generate)
         app.router.add_post("/abort_requests", engine.abort)
+        app.router.add_get("/health", lambda _: web.Response())
         server = web.AppRunner(app, shutdown_timeout=0.1)
         await server.setup()
         site = web.TCPSite(server, "127.0.0.1", 0)
@@ -189,3 +192,25 @@ def test_round_robin_takes_turns_and_cache_aware_needs_the_router_package() -> N
     assert [router.acquire(None) for _ in range(4)] == ["a", "b", "a", "b"]
     with pytest.raises(EngineError, match="needs vllm-router"):
         local_router("cache_aware")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm_router") is None, reason="vllm-router is not installed")
+def test_the_router_process_spreads_and_follows_replacements(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(engines=2) as (client, engines):
+            urls = client.router.engines()
+            router = RouterProcess("round_robin", 10, tmp_path / "router.log")
+            try:
+                await asyncio.to_thread(router.set_engines, urls[:1])
+                async with open_client(router) as through:
+                    assert (await through.generate([1], PARAMS, session_id="s", timeout=10)).token_ids == [1]
+                    await asyncio.to_thread(router.set_engines, urls[1:])
+                    task = asyncio.ensure_future(through.generate([2], PARAMS, session_id="t", timeout=30))
+                    await engines[1].arrived.wait()
+                    assert not engines[0].waiting
+                    await through.abort(["t"])
+                    assert (await task).finish_reason == "abort"
+            finally:
+                router.stop()
+
+    run(scenario)
