@@ -52,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "evidence": ("synctool.cli.evidence", "What was seen, bound to a head and its tree: run, import, attest, check."),
     "report": ("synctool.cli.report_body", "Render the body of the sync's pull request, from records alone."),
     "publish": ("synctool.cli.publish", "Open or update the sync's pull request, and read it back."),
+    "image": ("synctool.cli.image", "Candidate images: build, inspect, check, promote."),
     "rage": ("synctool.cli.rage", "Bundle versions, state and logs for a bug report, without secrets."),
     "completion": ("synctool.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }
