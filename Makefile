@@ -75,6 +75,7 @@ test: lint types unit ## linters, type checker, all tests
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/vime-sync ci check
 
 types: $(VENV)/.dev $(VENV)/.cpu
 	$(VENV)/bin/mypy

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import functools
 import importlib
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -53,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("synctool.cli.report_body", "Render the body of the sync's pull request, from records alone."),
     "publish": ("synctool.cli.publish", "Open or update the sync's pull request, and read it back."),
     "image": ("synctool.cli.image", "Candidate images: build, inspect, check, promote."),
+    "ci": ("synctool.cli.ci", "The Buildkite pipeline: generate, check, register tests."),
     "rage": ("synctool.cli.rage", "Bundle versions, state and logs for a bug report, without secrets."),
     "completion": ("synctool.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }
@@ -183,14 +183,17 @@ def print_error(error: SyncError, *, as_json: bool = False) -> None:
     """One line and a hint on stderr, or the JSON envelope with ``error`` on stdout."""
     if as_json:
         from synctool.cli.report import SCHEMA
+        from synctool.jsontext import dumps
 
         told = {"code": type(error).__name__, "title": error.title, "where": error.where, "hint": error.hint}
-        print(json.dumps({"schema": SCHEMA, "exit_code": int(error.exit_code), "error": told}, ensure_ascii=False))
+        print(dumps({"schema": SCHEMA, "exit_code": int(error.exit_code), "error": told}))
         return
     kind = "nothing to do" if error.exit_code is Exit.NO_OP else "error"
-    print(f"{kind}: {error}".encode("utf-8", "replace").decode(), file=sys.stderr)
+    from synctool.cli.terminal import printable
+
+    print(printable(f"{kind}: {error}"), file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}".encode("utf-8", "replace").decode(), file=sys.stderr)
+        print(printable(f"  hint: {error.hint}"), file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> None:
