@@ -164,7 +164,7 @@ def _refuse_empty_options(ctx: click.Context) -> None:
     """
     for parameter in ctx.command.params:
         given = ctx.params.get(parameter.name or "")
-        if not isinstance(parameter, click.Option) or parameter.default == "":
+        if not isinstance(parameter, click.Option) or "" in (parameter.default, parameter.flag_value):
             continue
         if given == "" or (isinstance(given, tuple) and "" in given):
             raise click.UsageError(f"{parameter.opts[0]} is empty: name a value, or leave the option out", ctx=ctx)

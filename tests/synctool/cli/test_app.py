@@ -135,3 +135,9 @@ def test_an_empty_option_is_not_an_option_left_out(tmp_path: Path, words: tuple[
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert f"{words[1]} is empty" in done.stderr
+
+
+def test_an_option_whose_value_may_be_left_out_is_not_taken_for_empty() -> None:
+    done = run("patch", "revert", "--site-packages", "--dry-run", "--offline")
+    assert "is empty" not in done.stderr
+    assert done.returncode != 2, done.stderr
