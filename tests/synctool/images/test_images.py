@@ -1,0 +1,260 @@
+"""Layouts, tags, permission, routes, recipe and bill: against real files, real ssh and real git."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synctool.errors import ConfigError, EnvironmentFailure, Refused
+from synctool.evidence.record import Outcome, Record, Source
+from synctool.images import oci, sbom
+from synctool.images.base import from_folder
+from synctool.images.builders import Overlay
+from synctool.images.context import assemble
+from synctool.images.hosts import Route, parse, refuse_route, resolve
+from synctool.images.oci import Writer, add_file
+from synctool.images.permission import refuse_order
+from synctool.images.promote import promote
+from synctool.images.recipe import Recipe, render
+from synctool.images.tags import candidate_tag, check_tag
+from synctool.policy.model import EvidenceKind
+
+TREE = "a" * 40
+OTHER = "b" * 40
+LABELS = {"io.vime.tree": TREE, "io.vime.pin": "vllm==0.32.0", "io.vime.stack": "c" * 64}
+
+
+def folder(root: Path) -> Path:
+    (root / "etc").mkdir(parents=True)
+    (root / "etc" / "one").write_text("1\n")
+    (root / "etc" / "two").hardlink_to(root / "etc" / "one")
+    (root / "link").symlink_to("etc/one")
+    (root / "var" / "log").mkdir(parents=True)
+    (root / "var" / "log" / "noise").write_text(str(root))
+    (root / "etc" / "x.pyc").write_bytes(b"time")
+    return root
+
+
+def test_same_files_same_digest_whatever_their_times_and_names_of_folders(tmp_path: Path) -> None:
+    one = from_folder(tmp_path / "1", folder(tmp_path / "somewhere"), architecture="amd64")
+    two = from_folder(tmp_path / "2", folder(tmp_path / "elsewhere"), architecture="amd64")
+    assert one.digest == two.digest
+    manifest = oci.blob_path(tmp_path / "1", one.digest).read_bytes()
+    assert one.digest == "sha256:" + hashlib.sha256(manifest).hexdigest()
+    names = {entry.name: entry for entry, _ in one.files()}
+    assert "etc/x.pyc" not in names
+    assert "var/log/noise" not in names
+    assert names["etc/two"].islnk()
+    assert names["link"].linkname == "etc/one"
+    (tmp_path / "elsewhere" / "etc" / "one").write_text("2\n")
+    assert from_folder(tmp_path / "3", tmp_path / "elsewhere", architecture="amd64").digest != one.digest
+
+
+def test_a_changed_layer_is_found_and_a_changed_manifest_is_refused(tmp_path: Path) -> None:
+    image = from_folder(tmp_path / "l", folder(tmp_path / "root"), architecture="amd64")
+    assert oci.verify(oci.read_image(tmp_path / "l")) == []
+    layer = oci.blob_path(tmp_path / "l", image.layers[0].digest)
+    data = bytearray(layer.read_bytes())
+    data[600] ^= 1
+    layer.write_bytes(data)
+    assert "another content" in oci.verify(image)[0]
+    oci.blob_path(tmp_path / "l", image.digest).write_bytes(b"{}")
+    with pytest.raises(Refused, match="another content"):
+        oci.read_image(tmp_path / "l")
+
+
+@pytest.mark.parametrize("digest", ["sha256:../../etc/passwd", "md5:" + "0" * 64, "sha256:" + "A" * 64, "x"])
+def test_a_digest_is_no_path(tmp_path: Path, digest: str) -> None:
+    with pytest.raises(Refused, match="not a sha256 digest"):
+        oci.blob_path(tmp_path, digest)
+
+
+@pytest.mark.skipif(shutil.which("skopeo") is None, reason="skopeo is not installed")
+def test_skopeo_reads_the_same_digest(tmp_path: Path) -> None:
+    image = from_folder(tmp_path / "l", folder(tmp_path / "root"), architecture="amd64")
+    seen = subprocess.run(["skopeo", "inspect", f"oci:{tmp_path / 'l'}"], capture_output=True, check=True)
+    assert json.loads(seen.stdout)["Digest"] == image.digest
+
+
+@given(st.text(max_size=40))
+def test_only_the_candidates_own_tag_passes(tag: str) -> None:
+    own = candidate_tag("linux/amd64", TREE)
+    if tag != own:
+        with pytest.raises(Refused):
+            check_tag(tag, "linux/amd64", TREE)
+
+
+@pytest.mark.parametrize("tag", ["latest", "cand-arm64-" + TREE[:12], "cand-amd64-" + OTHER[:12], "cand-amd64-aaaa"])
+def test_refused_tags(tag: str) -> None:
+    with pytest.raises(Refused):
+        check_tag(tag, "linux/amd64", TREE)
+
+
+class Shelf:
+    """A registry in memory, to move tags at chosen moments."""
+
+    def __init__(self, tags: dict[str, str], during: dict[str, str] | None = None) -> None:
+        self.tags, self.during = tags, during or {}
+        self.pushes: list[str] = []
+
+    def digest(self, tag: str) -> str | None:
+        return self.tags.get(tag)
+
+    def push(self, layout: Path, tag: str) -> None:
+        self.pushes.append(tag)
+        self.tags[tag] = oci.read_image(layout).digest
+        self.tags |= self.during
+
+
+def test_promotion_pushes_one_tag_and_proves_it(tmp_path: Path) -> None:
+    image = from_folder(tmp_path / "l", folder(tmp_path / "root"), architecture="amd64")
+    tag = candidate_tag("linux/amd64", TREE)
+    shelf = Shelf({"latest": "sha256:old"})
+    done = promote(image, shelf, tag=tag, tree=TREE)
+    assert (done.pushed, done.latest, shelf.tags["latest"]) == (True, "sha256:old", "sha256:old")
+    assert not promote(image, shelf, tag=tag, tree=TREE).pushed
+    assert shelf.pushes == [tag]
+    with pytest.raises(Refused):
+        promote(image, shelf, tag="latest", tree=TREE)
+    with pytest.raises(Refused, match="another digest"):
+        promote(image, Shelf({tag: "sha256:else"}), tag=tag, tree=TREE)
+    with pytest.raises(EnvironmentFailure, match="latest moved"):
+        promote(image, Shelf({}, {"latest": "sha256:new"}), tag=tag, tree=TREE)
+    with pytest.raises(EnvironmentFailure, match="answers sha256:wrong"):
+        promote(image, Shelf({}, {tag: "sha256:wrong"}), tag=tag, tree=TREE)
+
+
+def record(tree: str, platform: str, kind: EvidenceKind = EvidenceKind.CI) -> Record:
+    return Record(
+        tree=tree, platform=platform, kind=kind, name="ci", outcome=Outcome.PASSED, source=Source.RUN, by="A <a@b.c>",
+        when=datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+
+
+def test_arm64_waits_for_green_amd64_evidence_of_the_same_tree() -> None:
+    assert refuse_order("linux/amd64", TREE, ()) is None
+    for green in (
+        (),
+        (record(OTHER, "linux/amd64"),),
+        (record(TREE, "linux/arm64"),),
+        (record(TREE, "linux/amd64", EvidenceKind.LINT),),
+    ):
+        refusal = refuse_order("linux/arm64", TREE, green)
+        assert refusal is not None
+        assert refusal.rule == "amd64-first"
+        assert TREE[:12] in refusal.reason
+    assert refuse_order("linux/arm64", TREE, (record(TREE, "linux/amd64"),)) is None
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+def test_a_jump_that_an_alias_hides_is_seen(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "Host arm\n HostName arm.example\nHost far\n HostName arm.example\n ProxyJump gate\nHost odd\n HostName arm.example\n ProxyCommand nc %h %p\n"
+    )
+    allowed = {"names": ["arm.example"], "jumps": [], "where": "p.toml:1"}
+    assert refuse_route(resolve("arm", config), **allowed) is None
+    jump = refuse_route(resolve("far", config), **allowed)
+    assert jump is not None
+    assert (jump.rule, "gate" in jump.reason) == ("jump-host", True)
+    assert refuse_route(resolve("far", config), names=["arm.example"], jumps=["gate"], where="") is None
+    odd = refuse_route(resolve("odd", config), **allowed)
+    assert odd is not None
+    assert odd.rule == "proxy-command"
+    other = refuse_route(Route("arm", "elsewhere.example"), **allowed)
+    assert other is not None
+    assert other.rule == "host-name"
+    assert parse("x", "hostname y\nport 2222\nproxyjump none\n") == Route("x", "y", port=2222)
+
+
+RECIPE = Recipe(TREE, "vllm==0.32.0", "c" * 64, "patches/vllm/0.32.0", "vllm-0.32.0.tar.gz")
+
+
+def test_undefined_names_and_hostile_values_are_errors() -> None:
+    assert TREE in render("FROM x\nLABEL t={{ tree }}\n", RECIPE, where="t")
+    with pytest.raises(ConfigError, match="undefined"):
+        render("{{ tre }}", RECIPE, where="t")
+    with pytest.raises(ConfigError, match="template"):
+        render("{{ tree.__class__.__mro__ }}", RECIPE, where="t")
+    with pytest.raises(ConfigError, match="cannot stand"):
+        render("", Recipe(TREE, "vllm==1\nRUN rm", "c", "p", "a"), where="t")
+    template = Path(__file__).parents[3] / "docker" / "Dockerfile.j2"
+    assert "{{" not in render(template.read_text(), RECIPE, where="t")
+
+
+def test_overlay_replaces_the_tree_and_needs_the_same_stack(tmp_path: Path) -> None:
+    from synctool.git.objects import ObjectStore
+    from synctool.git.repo import Repo
+
+    subprocess.run(["git", "init", "-q", str(tmp_path / "r")], check=True)
+    repo = Repo.open(tmp_path / "r")
+    assert isinstance(repo.objects, ObjectStore)
+    tree = repo.tree(subprocess.run(
+        ["git", "-C", str(tmp_path / "r"), "hash-object", "-t", "tree", "-w", "/dev/null"], capture_output=True, text=True, check=True
+    ).stdout.strip())  # fmt: skip
+    from synctool.git.tree import Entry
+
+    tree.set("a.py", Entry("100755", repo.objects.write_blob(b"1\n")))
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "x-1-py3-none-any.whl").write_bytes(b"x")
+    (tmp_path / "pin.tar.gz").write_bytes(b"pin")
+    digests = []
+    writer = Writer(tmp_path / "base")
+    old = writer.layer(lambda archive: add_file(archive, "opt/vime/src/old.py", b"old"))
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Labels": LABELS},
+        "rootfs": {"type": "layers", "diff_ids": [old.digest]},
+    }
+    base = writer.image(config, [old])
+    for number in "12":
+        (tmp_path / number).mkdir()
+        made = assemble(
+            tmp_path / number, tree=tree, tree_id=TREE, dockerfile="FROM x\n", base_digest=base.digest, wheels=tmp_path / "w",
+            archive=tmp_path / "pin.tar.gz", archive_sha256=hashlib.sha256(b"pin").hexdigest(),
+        )  # fmt: skip
+        image = Overlay().build(made, tmp_path / "base", tmp_path / f"out{number}", LABELS)
+        digests.append((made.digest, image.digest))
+    assert digests[0] == digests[1]
+    assert oci.verify(image) == []
+    with tarfile.open(oci.blob_path(image.layout, image.layers[1].digest)) as layer:
+        assert {"opt/vime/src/a.py", "opt/vime/src/.wh..wh..opq"} <= set(layer.getnames())
+        assert layer.getmember("opt/vime/src/a.py").mode == 0o755
+    with pytest.raises(Refused, match=r"io\.vime\.stack"):
+        Overlay().build(made, tmp_path / "base", tmp_path / "out3", LABELS | {"io.vime.stack": "d" * 64})
+    with pytest.raises(Refused, match="not the one that the pin names"):
+        assemble(tmp_path / "3", tree=tree, tree_id=TREE, dockerfile="", base_digest="", wheels=tmp_path / "w",
+            archive=tmp_path / "pin.tar.gz", archive_sha256="0" * 64)  # fmt: skip
+
+
+def test_the_bill_reads_the_layers_and_believes_whiteouts(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    packages = (
+        "Package: git\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1:2\n\n"
+        "Package: no\nStatus: deinstall ok config-files\nVersion: 1\n"
+    )
+
+    def fill(archive: tarfile.TarFile) -> None:
+        add_file(archive, "s/Foo_Bar-1.dist-info/METADATA", b"Name: Foo_Bar\nVersion: 1+cpu\n\ntext")
+        add_file(archive, "s/gone-2.dist-info/METADATA", b"Name: gone\nVersion: 2\n")
+        add_file(archive, "var/lib/dpkg/status", packages.encode())
+
+    lower = writer.layer(fill)
+    upper = writer.layer(lambda archive: add_file(archive, "s/.wh.gone-2.dist-info", b""))
+    image = writer.image({"rootfs": {"diff_ids": [lower.digest, upper.digest]}}, [lower, upper])
+    bill = sbom.bill(image, name="x")
+    assert [one["purl"] for one in bill["components"]] == [
+        "pkg:deb/debian/git@1%3A2?arch=amd64",
+        "pkg:pypi/foo-bar@1%2Bcpu",
+    ]
+    assert sbom.versions(bill) == {"foo-bar": "1+cpu"}
