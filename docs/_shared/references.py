@@ -147,7 +147,8 @@ def arguments() -> str:
     """Every option of ``train.py``."""
     from vime.arguments.help import reference_page
 
-    return reference_page().partition("\n")[2]
+    page = reference_page()
+    return page[page.index("\n## ") :]
 
 
 def hooks() -> str:

@@ -28,6 +28,7 @@ def configure(folder: str, title: str, language: str) -> dict[str, Any]:
         "extensions": ["myst_parser"],
         "myst_heading_anchors": 4,
         "myst_enable_extensions": ["colon_fence"],
+        "smartquotes": False,  # it would make one dash of the two of a flag
         "html_theme": "furo",
         "html_title": title,
         "html_show_sphinx": False,

@@ -39,6 +39,7 @@ def test_every_verb_and_every_option_is_in_the_references(site: Path) -> None:
         assert [name for name in names if f"<h2>{name}<" not in verbs and f"<h3>{name}<" not in verbs] == []
         options = html.unescape((site / language / "runtime/arguments.html").read_text())
         assert [flag.flag for flag in catalogue.by_name().values() if f">{flag.flag}<" not in options] == []
+        assert "–" not in verbs + options, "two dashes became one"
 
 
 def test_no_page_asks_the_network_for_anything(site: Path) -> None:
