@@ -16,7 +16,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export OMP_WAIT_POLICY := PASSIVE
 export GOMP_SPINCOUNT := 0
 
-.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit bench bench-sync docs docs-browser clean
+.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit bench bench-sync image docs docs-browser clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -68,6 +68,30 @@ stock: $(VENV)/.cpu ## take the patch stack out of .venv again
 
 demo-train: $(VENV)/.cpu ## train a tiny model with real vLLM, Megatron-core and Ray on this CPU
 	@$(PY) train.py
+
+# ---- the candidate image ------------------------------------------------------------------------------------------------------------
+IMAGE ?= build/image
+# Debian 12 has Python 3.11.2; newer soupsieves ask for 3.11.5.
+$(IMAGE)/wheels/.done: requirements/cpu.txt | $(VENV)/.base
+	rm -rf $(@D) && mkdir -p $(@D)
+	$(PIP) wheel --no-deps -w $(@D) 'torch==$(TORCH)+cpu' || $(PIP) wheel --no-deps -w $(@D) 'torch==$(TORCH)'
+	$(PIP) wheel --no-deps -w $(@D) -r requirements/cpu.txt
+	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], "pytest", "pytest-timeout", "hypothesis", "soupsieve<2.8", sep="\n")' > $(IMAGE)/tool.txt
+	$(PIP) wheel -w $(@D) --find-links $(@D) -c requirements/cpu.txt -r $(IMAGE)/tool.txt
+	touch $@
+
+$(IMAGE)/base/index.json: | $(VENV)/.base
+	mkdir -p $(IMAGE)
+	$(VENV)/bin/vime-sync image base --output $(@D)
+
+# Needs root, and buildah, skopeo and debootstrap. Base and wheels are kept: they are inputs, and a digest holds for its inputs.
+image: $(VENV)/.base $(IMAGE)/wheels/.done $(IMAGE)/base/index.json ## build the candidate image (PIN_ARCHIVE=vllm-0.32.0.tar.gz), train the demo inside
+	@test -f "$(PIN_ARCHIVE)" || { echo "error: set PIN_ARCHIVE to the source archive that patches/vllm/*/pin.toml names"; exit 1; }
+	rm -rf $(IMAGE)/candidate
+	$(VENV)/bin/vime-sync image build --base $(IMAGE)/base --wheels $(IMAGE)/wheels --archive $(PIN_ARCHIVE) --output $(IMAGE)/candidate
+	$(VENV)/bin/vime-sync image check $(IMAGE)/candidate
+	docker/inside.sh $(IMAGE)/candidate/layout python -m pytest -q -p no:cacheprovider tests/vime/test_sample.py tests/vime/arguments
+	docker/inside.sh $(IMAGE)/candidate/layout python train.py
 
 # ---- what must hold -----------------------------------------------------------------------------------------------------------------
 test: lint types unit ## linters, type checker, all tests

@@ -28,7 +28,9 @@ SOURCE = "opt/vime/src"
 class Builder(Protocol):
     """Something that builds images."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As ``--builder`` says it."""
 
     def version(self) -> str:
         """Name and version of the tool, for the statement."""
@@ -73,8 +75,8 @@ class Buildah:
                 ["unshare", "--net", "buildah", *flags, "build", "--pull-never", "--isolation", "chroot", "--timestamp", "0", "--identity-label=false",
                  "--layers=false", "--build-arg", f"BASE={there}", "--iidfile", str(ids), "--file", str(context.dockerfile), str(context.folder)],
             )  # fmt: skip
-            # Uncompressed: the digest must not depend on the version of a compressor.
-            _run(["buildah", *flags, "push", "--disable-compression", ids.read_text().strip(), f"oci:{output}"])
+            # Buildah 1.28 compresses into a layout whatever it is told, so the digest also holds for its version, which the statement names.
+            _run(["buildah", *flags, "push", ids.read_text().strip(), f"oci:{output}"])
         finally:
             if made:
                 shutil.rmtree(made, ignore_errors=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from synctool.errors import Refused, RepositoryError
 
@@ -189,7 +189,7 @@ class Writer:
     def layer(self, fill: Callable[[tarfile.TarFile], None]) -> Descriptor:
         """Store a layer that ``fill`` writes."""
         with self._stream() as (file, done):
-            with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+            with tarfile.open(fileobj=cast(IO[bytes], file), mode="w|", format=tarfile.PAX_FORMAT) as archive:
                 fill(archive)
             return done(LAYER)
 
