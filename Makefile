@@ -71,12 +71,12 @@ demo-train: $(VENV)/.cpu ## train a tiny model with real vLLM, Megatron-core and
 
 # ---- the candidate image ------------------------------------------------------------------------------------------------------------
 IMAGE ?= build/image
-# Debian 12 has Python 3.11.2; newer soupsieves ask for 3.11.5.
+# Debian 12 has Python 3.11.2; newer soupsieves ask for 3.11.5. torch compiles with setuptools, which a venv without pip lacks.
 $(IMAGE)/wheels/.done: requirements/cpu.txt | $(VENV)/.base
 	rm -rf $(@D) && mkdir -p $(@D)
 	$(PIP) wheel --no-deps -w $(@D) 'torch==$(TORCH)+cpu' || $(PIP) wheel --no-deps -w $(@D) 'torch==$(TORCH)'
 	$(PIP) wheel --no-deps -w $(@D) -r requirements/cpu.txt
-	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], "pytest", "pytest-timeout", "hypothesis", "soupsieve<2.8", sep="\n")' > $(IMAGE)/tool.txt
+	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], "pytest", "pytest-timeout", "hypothesis", "setuptools", "soupsieve<2.8", sep="\n")' > $(IMAGE)/tool.txt
 	$(PIP) wheel -w $(@D) --find-links $(@D) -c requirements/cpu.txt -r $(IMAGE)/tool.txt
 	touch $@
 
