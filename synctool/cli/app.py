@@ -148,8 +148,11 @@ def verb(function: Callable[..., Report]) -> Callable[..., None]:
             report = function(context, **options)
         except SyncError as error:
             raise _Told(error, as_json) from error
-        show(report, as_json=as_json, quiet=quiet)
-        sys.stdout.flush()
+        try:
+            show(report, as_json=as_json, quiet=quiet)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
         if report.exit_code:
             raise click.exceptions.Exit(int(report.exit_code))
 
@@ -168,6 +171,10 @@ def _refuse_empty_options(ctx: click.Context) -> None:
             continue
         if given == "" or (isinstance(given, tuple) and "" in given):
             raise click.UsageError(f"{parameter.opts[0]} is empty: name a value, or leave the option out", ctx=ctx)
+
+
+class _ReaderGone(Exception):
+    """Standard output was closed by its reader (a pager, head). Click would end with 1 at a ``BrokenPipeError``, which means something else here."""
 
 
 class _Told(Exception):
@@ -218,8 +225,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         print("interrupted; 'vime-sync status' says what state things are in", file=sys.stderr)
         status = int(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader went away (a pager, head): not our fault, and nothing to say to nobody.
+    except _ReaderGone:
+        # Not our fault, and nothing to say to nobody.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = int(Exit.OK)
     except SyncError as error:

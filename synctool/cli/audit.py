@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from synctool.cli.app import Context, verb
 from synctool.cli.inputs import Inputs, load, policy_option
 from synctool.cli.report import Report
 from synctool.errors import Exit, RepositoryError, UsageError
+from synctool.jsontext import dumps
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +110,7 @@ def command(
     if sarif_file is not None:
         from synctool.audit.sarif import sarif
 
-        _write(sarif_file, json.dumps(sarif(result), indent=1, ensure_ascii=False).encode("utf-8", "surrogateescape"))
+        _write(sarif_file, dumps(sarif(result), indent=1).encode())
     report = _report(result, engine, messages)
     if fix:
         _fix(repo, audit, result, dry_run, report)

@@ -46,7 +46,7 @@ def command(context: Context) -> Report:
         f"last step: {state.step}",
     ]
     head = read_ref(repo, session.branch)
-    messages = [next_step(session)]
+    messages = [*(f"warning: {text}" for text in session.warnings), next_step(session)]
     if head != session.tip and session.phase != "finished":
         moved = (
             "was deleted"

@@ -16,20 +16,45 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+#: Control characters that a terminal obeys. Names and messages come from upstream: shown, they must not move the cursor or retitle the window.
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {ord("\r"): ""}
+
+
+def printable(text: str) -> str:
+    """Text that is safe to show: no control characters but line ends and tabs, no undecodable bytes."""
+    return text.translate(_CONTROLS).encode("utf-8", "replace").decode()
+
+
+def _console(*, stderr: bool) -> Console:
+    """A rich console on which text is text: markup off, control characters replaced after layout and before styles."""
+    from collections.abc import Iterable
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Plain(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+        def on_broken_pipe(self) -> None:
+            raise
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "120"))
+    return Plain(stderr=stderr, markup=False, width=width)
+
+
 @cache
 def console() -> Console:
     """Standard output. Off a terminal it is 120 columns wide, so that tables in logs are whole."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "120")))
+    return _console(stderr=False)
 
 
 @cache
 def error_console() -> Console:
     """Standard error."""
-    from rich.console import Console
-
-    return Console(stderr=True, width=None if sys.stderr.isatty() else int(os.environ.get("COLUMNS", "120")))
+    return _console(stderr=True)
 
 
 __all__ = ["Progress", "console", "error_console", "progress", "silent"]
@@ -66,7 +91,7 @@ def progress(title: str, *, quiet: bool = False, after: float = 1.0, every: floa
             bar.update(task, completed=done, total=total, what=what)
         elif now - last >= every:
             last = now
-            print(f"{title}: {done}/{total} {what}".rstrip(), file=sys.stderr, flush=True)
+            print(printable(f"{title}: {done}/{total} {what}".rstrip()), file=sys.stderr, flush=True)
 
     try:
         yield update

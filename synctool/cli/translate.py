@@ -76,8 +76,12 @@ def command(
         "replacements": [_replacement(policy, text, found) for found in replaced],
         "residue": [{"line": r.line, "column": r.column, "word": r.word, "rule": policy.where(r.rule)} for r in left],
     }
-    summary = [_trace_line(policy, text, found) for found in replaced] if trace else [result.removesuffix("\n")]
-    return Report("translate", data_out, summary=summary, messages=[_residue_line(policy, target, r) for r in left])
+    messages = [_residue_line(policy, target, r) for r in left]
+    if trace:
+        lines = [_trace_line(policy, text, found) for found in replaced]
+        return Report("translate", data_out, summary=lines, messages=messages)
+    body = result if file is not None else result + "\n"
+    return Report("translate", data_out, messages=messages, body=body)
 
 
 def _read(context: Context, file: str, revision: str | None) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 
 from synctool.errors import ConfigError
 from synctool.forge.base import Budget, Forge, PullRequest, from_json, to_json
+from synctool.jsontext import dumps
 
 
 class RecordedForge:
@@ -125,6 +126,6 @@ def _write(path: Path, data: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1, sort_keys=True, ensure_ascii=False)
+        file.write(dumps(data, indent=1, sort_keys=True))
         file.write("\n")
     Path(name).replace(path)

@@ -48,20 +48,25 @@ def parse_tree(data: bytes, oid_bytes: int) -> Iterator[tuple[str, str, str]]:
         yield mode, name, data[end + 1 : position].hex()
 
 
+#: Characters that HFS+ ignores in names (git's ``core.protectHFS``).
+_HFS_IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
+
+
+def is_git_folder(part: str) -> bool:
+    """Whether some file system takes a path component for ``.git``: in any case, with ignored characters, trailing dots, or an NTFS stream."""
+    plain = part.translate(_HFS_IGNORED).lower()
+    return plain.partition(":")[0].rstrip(". ") in (".git", "git~1")
+
+
 def check_path(path: str) -> None:
-    """Refuse a path that could leave the tree or reach into git's own folder.
+    """Refuse a path that could leave the tree or reach into git's own folder, on any file system.
 
     Raises:
-        Refused: the path is absolute, empty, has ``.``, ``..`` or ``.git`` (any case) as a component, a NUL or a backslash component trick.
+        Refused: the path is absolute, empty, has ``.``, ``..`` or ``.git`` (see ``is_git_folder``) between slashes or backslashes, or a NUL.
     """
-    parts = path.split("/")
-    for part in parts:
-        if (
-            part in ("", ".", "..")
-            or part.lower().rstrip(". ") == ".git"
-            or part.lower().startswith("git~1")
-            or "\0" in part
-        ):
+    for part in path.split("/"):
+        pieces = part.split("\\")
+        if part == "" or "\0" in part or any(piece in (".", "..") or is_git_folder(piece) for piece in pieces):
             raise Refused(
                 f"path {path!r} is not allowed in a tree",
                 hint="paths must be relative, without '.', '..' or '.git' parts",

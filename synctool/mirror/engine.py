@@ -318,4 +318,16 @@ class _Run:
             if conflict.marked is not None:
                 final.set(conflict.path, conflict.marked)
             conflicts.append(conflict)
-        return MirrorResult(self.before, final.write(), tuple(steps), tuple(conflicts), tuple(self.work))
+        return MirrorResult(
+            self.before, final.write(), tuple(steps), tuple(conflicts), tuple(self.work), _refusals(steps)
+        )
+
+
+def _refusals(steps: Iterable[Step]) -> tuple[str, ...]:
+    """One line for each upstream file that was not let in: it must not be missed in silence."""
+    return tuple(
+        f"{step.change.change.label}: {outcome.upstream_path!r} was refused: {outcome.reason}"
+        for step in steps
+        for outcome in step.paths
+        if outcome.action is Action.REFUSED
+    )

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from synctool.errors import Refused
-from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Entry, Tree, check_path
+from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Entry, Tree, check_path, is_git_folder
 from synctool.mirror.sides import Sides, Version
 
 
@@ -33,7 +33,7 @@ def leaves_tree(path: str, target: str) -> bool:
     if target.startswith("/") or "\0" in target or not target:
         return True
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return reached.split("/")[0] in ("..", ".git") or reached.split("/")[0].lower() == ".git"
+    return reached.split("/")[0] == ".." or is_git_folder(reached.split("/")[0])
 
 
 class Neighbours:

@@ -12,6 +12,7 @@ from typing import Any
 from synctool.errors import UsageError
 from synctool.git.tree import Entry
 from synctool.mirror.model import Conflict
+from synctool.mirror.store import damaged
 
 #: Ways to resolve. ``edited`` is a file that a person wrote, by --file or in a checkout of the sync's branch.
 SIDES = ("ours", "theirs", "base")
@@ -87,7 +88,18 @@ class Session:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Session:
-        """The inverse of ``to_json``."""
+        """The inverse of ``to_json``.
+
+        Raises:
+            RepositoryError: the value was not made by it.
+        """
+        try:
+            return cls._from_json(value)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(f"{type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _from_json(cls, value: Mapping[str, Any]) -> Session:
         known = {name: value[name] for name in cls.__dataclass_fields__}
         known["conflicts"] = tuple(Conflict.from_json(c) for c in value["conflicts"])
         known["resolutions"] = {path: Resolution.from_json(r) for path, r in value["resolutions"].items()}

@@ -22,6 +22,7 @@ from synctool.git.commits import Person, parse_commit, write_commit
 from synctool.git.refs import RefUpdate, read_ref, update_refs
 from synctool.git.repo import Repo
 from synctool.git.tree import Entry, Tree
+from synctool.jsontext import dumps
 
 SESSION_REF = "refs/vime-sync/session"
 REDO_REF = "refs/vime-sync/redo"
@@ -70,6 +71,15 @@ def locked(repo: Repo) -> Iterator[None]:
         lock.release()
 
 
+def damaged(what: str) -> RepositoryError:
+    """The error for a stored session that no vime-sync has written."""
+    return RepositoryError(
+        f"the stored sync is damaged: {what}",
+        where=SESSION_REF,
+        hint="'vime-sync abort --force' removes the session and keeps its branch; 'git reflog' of that ref names the states before",
+    )
+
+
 def _read(repo: Repo, oid: str) -> StateCommit:
     commit = parse_commit(oid, repo.objects.read(oid, "commit"))
     entry = Tree(repo.objects, commit.tree).get(STATE_FILE)
@@ -78,13 +88,23 @@ def _read(repo: Repo, oid: str) -> StateCommit:
             f"{SESSION_REF} points to {oid[:12]}, which is not a sync state",
             hint="'vime-sync abort --force' removes it",
         )
-    value = json.loads(repo.objects.read(entry.oid))
+    try:
+        value = json.loads(repo.objects.read(entry.oid))
+    except ValueError as error:
+        raise damaged(f"no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise damaged("no JSON object")
     if value.get("schema") != 1:
         raise RepositoryError(
             f"the running sync was started by another version (state schema {value.get('schema')})",
             hint="finish it with that version",
         )
-    previous = commit.parents[0] if value["depth"] else None
+    depth = value.get("depth")
+    if not all(isinstance(value.get(name), str) for name in ("branch", "tip", "phase")) or "branch_before" not in value:
+        raise damaged("its branch, tip or phase is missing")
+    if not isinstance(depth, int) or (depth and not commit.parents):
+        raise damaged("the state before it is missing")
+    previous = commit.parents[0] if depth else None
     return StateCommit(oid, previous, commit.subject, value)
 
 
@@ -135,7 +155,7 @@ def save(
     """
     value = {**value, "schema": 1, "depth": 0 if previous is None else int(previous.value["depth"]) + 1}
     tree = Tree(repo.objects)
-    data = json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogateescape")
+    data = dumps(value, indent=1, sort_keys=True).encode()
     tree.set(STATE_FILE, Entry("100644", repo.objects.write_blob(data)))
     for path, entry in (held or {}).items():
         tree.set(path, entry)
@@ -161,6 +181,13 @@ def _branch_move(repo: Repo, branch: str, old: str | None, new: str | None) -> l
             f"{branch.removeprefix('refs/heads/')} is checked out and would move",
             where=where,
             hint="switch that work tree to another branch, or commit your edits there and run 'vime-sync continue'",
+        )
+    name = branch.removeprefix("refs/heads/")
+    if old is not None and read_ref(repo, branch) is None:
+        raise RepositoryError(
+            f"the sync's branch {name} was deleted or renamed",
+            where=branch,
+            hint=f"'git branch {name} {old}' restores it; 'vime-sync abort' ends the sync",
         )
     return [RefUpdate(branch, new, old)]
 

@@ -17,6 +17,7 @@ from synctool.git.tree import SUBMODULE, Entry, Tree
 from synctool.mirror.absence import Absence, DownstreamHistory
 from synctool.mirror.anchors import aligned_changes
 from synctool.mirror.filetext import is_binary
+from synctool.mirror.guard import refusal
 from synctool.mirror.memory import Resolution, load_memory
 from synctool.mirror.pieces import Lines, lines_of
 from synctool.mirror.resolve.words import Canonical
@@ -41,6 +42,8 @@ class Cause(StrEnum):
     OVERLAY = "overlay"
     RECORDED = "recorded"
     RESOLVED = "resolved conflict"
+    #: Upstream's file is hostile (see ``guard``): it is never let in.
+    REFUSED = "refused"
     #: Unexplained ones.
     MISSING = "missing"
     STALE = "deleted upstream, still here"
@@ -71,7 +74,7 @@ class Facts:
 
     ``base`` and ``earlier`` are upstream (translated) and downstream at the earlier state; ``absence`` says why a missing
     file is missing; ``was_upstream`` whether upstream had the path at the earlier state; ``recorded`` names a change that
-    was left out and touches it; ``resolved`` are the remembered resolutions of conflicts in this file.
+    was left out and touches it; ``refused`` says why upstream's file must not come in; ``resolved`` are the remembered resolutions of conflicts in this file.
     """
 
     path: str
@@ -84,6 +87,7 @@ class Facts:
     absence: Absence = Absence.NEVER
     was_upstream: bool = False
     recorded: str = ""
+    refused: str = ""
     resolved: tuple[Resolution, ...] = ()
 
     def told(self, cause: Cause, detail: str, where: str = "", blocks: int = 0, total: int = 0) -> Difference:
@@ -115,6 +119,8 @@ def judge(facts: Facts, canonical: Words) -> Verdict:
         if facts.was_upstream:
             return Verdict(facts.told(Cause.STALE, "upstream deleted it"), delete=True)
         return Verdict(facts.told(Cause.NATIVE, "upstream has no such file"))
+    if facts.refused:
+        return Verdict(facts.told(Cause.REFUSED, facts.refused))
     if facts.ours is None:
         if facts.absence is Absence.DELETED:
             return Verdict(facts.told(Cause.DELETED_HERE, "downstream deleted this file"))
@@ -325,6 +331,7 @@ class _Check:
             absence=self._history.why_absent(path, upstream_path) if absent else Absence.NEVER,
             was_upstream=path in self._older,
             recorded=recorded,
+            refused=self._refused(path, upstream_path) if path in self._upstream and tip != ours else "",
             resolved=self._resolutions.get(path, ()),
         )
 
@@ -342,6 +349,10 @@ class _Check:
             for change in tree_diff(self._repo, f"{commit}^1", commit):
                 found[self._translator.path(change.path)] = reason
         return found
+
+    def _refused(self, path: str, upstream_path: str) -> str:
+        entry = self._tip.get(upstream_path)
+        return (entry and refusal(self._sides, Version(entry.mode, entry.oid, path), self._ours.get(path))) or ""
 
     def _translated(self, tree: Tree, upstream_path: str, path: str) -> bytes | None:
         entry = tree.get(upstream_path)
