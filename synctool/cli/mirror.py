@@ -35,9 +35,10 @@ def default_branch(upstream: str, plan: Plan) -> str:
 def manifest_text(plan: Plan, place: Path | None, upstream: str) -> str:
     """The manifest that belongs to a plan: the one that a person keeps, brought up to date, or a new one."""
     from synctool.plan.manifest_write import new_manifest, updated_manifest
+    from synctool.textfile import read_text
 
     if place is not None and place.is_file():
-        return updated_manifest(place.read_text(encoding="utf-8"), plan, str(place))
+        return updated_manifest(read_text(place, "manifest"), plan, str(place))
     return new_manifest(plan, upstream)
 
 

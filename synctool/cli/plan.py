@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,7 @@ def make_plan(
         nonlocal place
         if place is None and inputs.repo.work_tree is not None:
             place = inputs.repo.work_tree / FOLDER / manifest_name(begin, end, picks=bool(wanted))
-        if place is None or not place.is_file():
+        if place is None or not os.path.lexists(place):
             return None
         return read_manifest(
             place, str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)
@@ -206,10 +207,11 @@ def command(
 def _write(plan: Plan, place: Path | None, inputs: Inputs, *, dry_run: bool) -> tuple[str | None, str]:
     """Write the manifest; return its path (None when nothing changed or in a dry run) and a remark."""
     from synctool.plan.manifest_write import new_manifest, updated_manifest, write_file
+    from synctool.textfile import read_text
 
     if place is None:
         raise UsageError("a bare repository has no place for the manifest", hint="name one with --manifest FILE")
-    old = place.read_bytes().decode() if place.is_file() else None
+    old = read_text(place, "manifest") if os.path.lexists(place) else None
     text = new_manifest(plan, inputs.policy.upstream.name) if old is None else updated_manifest(old, plan, str(place))
     if text == old:
         return None, f"unchanged: {place}"

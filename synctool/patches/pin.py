@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from synctool.errors import ConfigError
 from synctool.patches.pathpolicy import Allowed
+from synctool.textfile import read_text
 
 _SHA256 = r"^[0-9a-f]{64}$"
 _OID = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
@@ -77,12 +79,9 @@ def load_pin(path: Path) -> Pin:
     Raises:
         ConfigError: the file is missing, not TOML, or a field is missing, unknown or malformed; ``where`` names file and line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError("no pin", where=str(path), hint="write one with 'vime-sync patch pin VERSION'") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8 text", where=str(path)) from error
+    if not os.path.lexists(path):
+        raise ConfigError("no pin", where=str(path), hint="write one with 'vime-sync patch pin VERSION'")
+    text = read_text(path, "pin").replace("\r\n", "\n")
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

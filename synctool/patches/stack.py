@@ -6,6 +6,7 @@ like a patch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ from synctool.patches.header import Header, keep_context, parse_header
 from synctool.patches.pathpolicy import Allowed
 from synctool.patches.pin import Pin, load_pin
 from synctool.patches.series import parse_series, unlisted
+from synctool.textfile import read_text
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,11 @@ def load_stack(folder: Path) -> Stack:
     """
     pin = load_pin(folder / "pin.toml")
     series = folder / "series"
-    try:
-        text = series.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
+    if not os.path.lexists(series):
         raise ConfigError(
             "no series file", where=str(series), hint="an empty one is legal; it lists patch names in order"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8 text", where=str(series)) from error
+        )
+    text = read_text(series, "series").replace("\r\n", "\n")
     listed = parse_series(text, str(series))
     patches = []
     for entry in listed:

@@ -18,6 +18,7 @@ from synctool.git.repo import Repo
 from synctool.git.tree import Tree
 from synctool.plan.model import Decision, Kind
 from synctool.policy.toml_lines import LineIndex
+from synctool.textfile import read_text
 
 FOLDER = "sync_manifests"
 SCHEMA = 1
@@ -149,15 +150,7 @@ def read_manifest(path: Path, shown: str | None = None) -> Manifest:
     Raises:
         ConfigError: it can't be read, or as ``parse_manifest``.
     """
-    try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise ConfigError(f"can't read the manifest: {error.strerror}", where=shown or str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigError(
-            "the manifest is not UTF-8", where=shown or str(path), hint="save the file as UTF-8"
-        ) from None
-    return parse_manifest(text, shown or str(path))
+    return parse_manifest(read_text(path, "manifest", shown), shown or str(path))
 
 
 def parse_manifest(text: str, file: str) -> Manifest:

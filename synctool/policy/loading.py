@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from synctool.errors import ConfigError
 from synctool.policy.model import Policy, Rule
 from synctool.policy.toml_lines import LineIndex, Location
+from synctool.textfile import read_text
 
 POLICY_FILE = "vime-sync.toml"
 
@@ -40,20 +41,7 @@ def load_policy(path: Path) -> Policy:
     Raises:
         ConfigError: it can't be read, is no TOML, or breaks the schema; ``where`` is file:line.
     """
-    try:
-        if path.exists() and not path.is_file():  # a folder, or a pipe that would block for ever
-            raise ConfigError("the policy is no plain file", where=str(path), hint="write it as a file of text")
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"can't read the policy: {error.strerror}", where=str(path), hint="check the path and its permissions"
-        ) from None
-    try:
-        text = data.decode("utf-8-sig")  # some editors put a byte order mark first
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError("the policy is not UTF-8", where=f"{path}:{line}", hint="save the file as UTF-8") from None
-    return parse_policy(text, _shown(path))
+    return parse_policy(read_text(path, "policy"), _shown(path))
 
 
 def _shown(path: Path) -> str:

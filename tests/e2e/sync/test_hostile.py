@@ -161,3 +161,14 @@ def test_a_reader_that_leaves_early_is_no_failure(fork: Fork) -> None:
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
         assert done.stdout.endswith("0\n"), done.stdout
         assert not done.stderr
+
+
+def test_a_manifest_with_a_byte_order_mark_is_read_and_a_folder_is_named(fork: Fork) -> None:
+    fork.sync("plan", "--write")
+    (place,) = (fork.folder / "sync_manifests").glob("*.toml")
+    place.write_bytes(b"\xef\xbb\xbf" + place.read_bytes().replace(b'decision = "take"', b'decision = "maybe"', 1))
+    assert "'maybe'" in fork.sync("plan", expect=3).stderr
+    place.unlink()
+    place.mkdir()
+    for words in (("plan",), ("plan", "--write"), ("mirror",)):
+        assert "the manifest is no plain file" in fork.sync(*words, expect=3).stderr

@@ -95,3 +95,15 @@ def test_hostile_series(house: House, tmp_path: Path, series: bytes) -> None:
 def test_wrong_pins(house: House, tmp_path: Path, pin: bytes) -> None:
     (house.stack / "pin.toml").write_bytes(pin)
     assert set(answers(house, tmp_path).values()) <= {3, 6}
+
+
+@pytest.mark.parametrize("name", ["pin.toml", "series"])
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_named(house: House, tmp_path: Path, name: str, kind: str) -> None:
+    path = house.stack / name
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    assert set(answers(house, tmp_path).values()) == {3}
