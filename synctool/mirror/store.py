@@ -81,15 +81,20 @@ def damaged(what: str) -> RepositoryError:
 
 
 def _read(repo: Repo, oid: str) -> StateCommit:
-    commit = parse_commit(oid, repo.objects.read(oid, "commit"))
-    entry = Tree(repo.objects, commit.tree).get(STATE_FILE)
+    try:
+        commit = parse_commit(oid, repo.objects.read(oid, "commit"))
+        entry = Tree(repo.objects, commit.tree).get(STATE_FILE)
+    except RepositoryError as error:
+        raise damaged(error.title) from error
     if entry is None:
         raise RepositoryError(
             f"{SESSION_REF} points to {oid[:12]}, which is not a sync state",
             hint="'vime-sync abort --force' removes it",
         )
     try:
-        value = json.loads(repo.objects.read(entry.oid))
+        value = json.loads(repo.objects.read(entry.oid, "blob"))
+    except RepositoryError as error:
+        raise damaged(error.title) from error
     except ValueError as error:
         raise damaged(f"no JSON: {error}") from error
     if not isinstance(value, dict):

@@ -172,3 +172,13 @@ def test_a_manifest_with_a_byte_order_mark_is_read_and_a_folder_is_named(fork: F
     place.mkdir()
     for words in (("plan",), ("plan", "--write"), ("mirror",)):
         assert "the manifest is no plain file" in fork.sync(*words, expect=3).stderr
+
+
+def test_a_session_ref_that_names_no_state(fork: Fork) -> None:
+    place = fork.folder / ".git/refs/vime-sync/session"
+    blob = fork.git("hash-object", "-w", "vime-sync.toml")
+    for oid in (blob, "1" * 40, fork.git("rev-parse", "HEAD")):
+        place.write_text(f"{oid}\n")
+        assert "abort --force" in fork.sync("status", expect=5).stderr
+        fork.sync("abort", "--force")
+        assert not place.exists()
