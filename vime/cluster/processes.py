@@ -18,6 +18,7 @@ from pathlib import Path
 RUN_VARIABLE = "VIME_RUN_ID"
 _SHM = Path("/dev/shm")
 _POLL_SECONDS = 0.05
+_TRACKER_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,25 @@ def files(run_id: str) -> list[Path]:
     return sorted(_SHM.glob(f"vime-{run_id}-*"))
 
 
+def is_tracker(command: str) -> bool:
+    """Whether this is multiprocessing's resource tracker. It unlinks its parent's semaphores when the parent is gone, then ends by
+    itself; killed with the others, it would leave them in shared memory for good."""
+    return "multiprocessing.resource_tracker" in command
+
+
+def kill_group(group: int) -> None:
+    """SIGKILL every member of process group `group`, resource trackers and the calling process apart."""
+    for pid in _pids():
+        try:
+            belongs = os.getpgid(pid) == group
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if belongs and pid != os.getpid() and not is_tracker(command):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
 def sweep(run_id: str, grace: float = 5.0, spare: Iterable[int] = ()) -> list[RunProcess]:
     """End every process of the run (SIGTERM, after `grace` seconds SIGKILL), delete its shared memory. Returns what was ended."""
     spared = set(spare)
@@ -102,7 +122,9 @@ def sweep(run_id: str, grace: float = 5.0, spare: Iterable[int] = ()) -> list[Ru
         quiet = 0 if left else quiet + 1
         if time.monotonic() > deadline:
             number = signal.SIGKILL
-        for one in left:
+        others = [one for one in left if not is_tracker(one.command)]
+        # Trackers end when the others have; they are killed only when even then they do not.
+        for one in others or (left if time.monotonic() > deadline + _TRACKER_SECONDS else []):
             if number == signal.SIGKILL or one.pid not in ended:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one.pid, number)

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vime.cluster.processes import kill_group
 from vime.engine.net import HeldPort
 from vime.errors import EngineError
 
@@ -84,19 +85,16 @@ class EngineProcess:
         """End the whole process group: politely, then after `grace` seconds by SIGKILL. Safe to repeat."""
         self._stopping.set()
         if self.alive and grace > 0:
-            self._signal(signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it ends just now
+                os.killpg(self._process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
         # Also when the leader is gone: members of its group may be left.
-        self._signal(signal.SIGKILL)
+        kill_group(self._process.pid)
         self._process.wait()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in the group
-            os.killpg(self._process.pid, number)
 
     def _ending(self) -> str:
         code = self._process.returncode

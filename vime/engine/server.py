@@ -13,6 +13,7 @@ import sys
 import threading
 
 from vime import environment
+from vime.cluster.processes import kill_group
 
 
 def main(argv: list[str]) -> None:
@@ -35,7 +36,8 @@ def end_with_parent(fd: int) -> None:
     def watch() -> None:
         while os.read(fd, 1):
             pass
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        kill_group(os.getpgrp())
+        os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 

@@ -30,6 +30,11 @@ PROMPTS, GROUP = 4, 2
 PATIENCE = 240.0
 
 
+def named(run: str) -> str:
+    """Run ids of this process alone: another checkout may be under test on the same machine."""
+    return f"{run}-{os.getpid()}"
+
+
 class Driver:
     """A running train.py. Its output is read to the end by `finish`, or up to a line by `until`."""
 
@@ -131,47 +136,47 @@ def test_a_run_that_is_killed_in_every_way_still_does_what_was_asked(work: Path,
     """Public reports AReaL#622, verl-omni#433, slime#1558."""
     total = 40
 
-    driver = start("ctrl-c", total, *saving(work))
+    driver = start(named("ctrl-c"), total, *saving(work))
     driver.until(r"step +2/40")
     os.killpg(driver.process.pid, signal.SIGINT)  # as a terminal does: to the whole foreground group
     code, output = driver.finish()
     assert code == 130, output
     assert "the same command resumes" in output
-    nothing_left("ctrl-c", seconds=0)
+    nothing_left(named("ctrl-c"), seconds=0)
 
-    driver = start("engine", total, *saving(work))
+    driver = start(named("engine"), total, *saving(work))
     resumed = int(driver.until(r"resuming at step (\d+) of 40")[1])
     assert resumed >= 3
     driver.until(r"step +\d+/40")
-    os.kill(pid_of("engine", "vime.engine.server"), signal.SIGKILL)
+    os.kill(pid_of(named("engine"), "vime.engine.server"), signal.SIGKILL)
     code, output = driver.finish()
     assert code == 5, output
     assert re.search(r"error: engine 0: the server at \S+ was killed by SIGKILL", output)
     assert "resumes from the last checkpoint" in output
-    nothing_left("engine", seconds=0)
+    nothing_left(named("engine"), seconds=0)
 
-    driver = start("trainer", total, *saving(work))
+    driver = start(named("trainer"), total, *saving(work))
     driver.until(r"step +\d+/40")
-    os.kill(pid_of("trainer", "TrainerActor"), signal.SIGKILL)
+    os.kill(pid_of(named("trainer"), "TrainerActor"), signal.SIGKILL)
     code, output = driver.finish()
     assert code == 30, output
     assert re.search(r"error: (trainer|weight)\S*.* died", output)
-    nothing_left("trainer", seconds=0)
+    nothing_left(named("trainer"), seconds=0)
 
-    driver = start("driver", total, *saving(work))
+    driver = start(named("driver"), total, *saving(work))
     driver.until(r"step +\d+/40")
-    engine = pid_of("driver", "vime.engine.server")
+    engine = pid_of(named("driver"), "vime.engine.server")
     driver.process.kill()
     driver.process.wait()
-    nothing_left("driver")
+    nothing_left(named("driver"))
     assert processes.start_ticks(engine) is None
 
-    driver = start("last", total, *saving(work))
+    driver = start(named("last"), total, *saving(work))
     code, output = driver.finish()
     assert code == 0, output
     assert re.search(rf"asked for {total} steps, did {total} \(\d+ in this run\)", output)
     assert f"ledger   {total * PROMPTS} prompts, {total * PROMPTS * GROUP} samples, each trained once" in output
-    nothing_left("last", seconds=0)
+    nothing_left(named("last"), seconds=0)
 
     steps = read_metrics(work / "checkpoint", "step")
     assert [one["rollout_id"] for one in steps] == list(range(total))
@@ -193,9 +198,9 @@ def test_disk_transport_tensor_parallel_and_a_dead_engine_that_is_replaced(
         *("--update-weight-disk-dir", str(work / "weights"), "--use-fault-tolerance"),
         *("--actor-num-gpus-per-node", "2", "--tensor-model-parallel-size", "2", "--rollout-num-gpus", "2"),
     ]
-    driver = start("replaced", 12, *more)
+    driver = start(named("replaced"), 12, *more)
     driver.until(r"step +2/12")
-    os.kill(pid_of("replaced", "vime.engine.server"), signal.SIGKILL)
+    os.kill(pid_of(named("replaced"), "vime.engine.server"), signal.SIGKILL)
     code, output = driver.finish()
     assert code == 0, output
     assert "did 12 (12 in this run)" in output
@@ -203,15 +208,15 @@ def test_disk_transport_tensor_parallel_and_a_dead_engine_that_is_replaced(
     assert sum(one["weights/replaced_engines"] for one in steps) >= 1
     assert max(one["train/train_rollout_logprob_abs_diff"] for one in steps) <= 1e-5
     assert len(list((work / "weights").iterdir())) == 1
-    nothing_left("replaced", seconds=0)
+    nothing_left(named("replaced"), seconds=0)
 
 
 def test_disagreement_stops_the_run_before_it_trains(work: Path, start: Callable[..., Driver]) -> None:
     """The limit is below what rounding allows, so the gate must close; it says where the forward passes begin to differ."""
-    driver = start("gate", 3, "--run-dir", str(work / "gate"), "--parity-threshold", "1e-12")
+    driver = start(named("gate"), 3, "--run-dir", str(work / "gate"), "--parity-threshold", "1e-12")
     code, output = driver.finish()
     assert code == 1, output
     assert "rollout 0, step 0: refusing to train: |log p trainer - log p engine| mean" in output
     assert "layer" in output
     assert read_metrics(work / "gate", "step") == []
-    nothing_left("gate", seconds=0)
+    nothing_left(named("gate"), seconds=0)

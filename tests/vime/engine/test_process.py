@@ -31,6 +31,9 @@ end_with_parent(a.vime_parent_fd)
 if a.mode == "crash":
     print("the reason of the crash", flush=True); sys.exit(3)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+import multiprocessing
+semaphore = multiprocessing.get_context("spawn").Semaphore()
+print("semaphore", semaphore._semlock.name, flush=True)
 print("child", child.pid, flush=True)
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -68,6 +71,19 @@ def engine(tmp_path: Path) -> Iterator[EngineProcess]:
 
 def child_of(log: Path) -> int:
     return int(log.read_text().split("child ")[1].split()[0])
+
+
+def semaphore_of(log: Path) -> Path:
+    return Path("/dev/shm") / ("sem." + log.read_text().split("semaphore /")[1].split()[0])
+
+
+def removed(path: Path, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while path.exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
@@ -150,10 +166,11 @@ def test_a_healthy_server_answers_on_the_port_that_was_held(engine: EngineProces
 
 
 def test_stop_ends_the_whole_group(engine: EngineProcess) -> None:
-    child = child_of(engine.log)
+    child, semaphore = child_of(engine.log), semaphore_of(engine.log)
     engine.stop()
     assert not engine.alive
     assert gone(child)
+    assert removed(semaphore)
     assert engine.wait_death() is None
     engine.stop()  # again: nothing to do
 
@@ -192,11 +209,13 @@ def test_server_and_its_children_die_with_the_owner(
     owner = make_owner(log)
     assert owner.stdout is not None
     server = int(owner.stdout.readline())
-    child = child_of(log)
+    child, semaphore = child_of(log), semaphore_of(log)
+    assert semaphore.exists()
     owner.send_signal(number)
     owner.wait()
     assert gone(server)
     assert gone(child)
+    assert removed(semaphore)
 
 
 @pytest.fixture
