@@ -10,8 +10,9 @@ from synctool.audit.files import Files
 from synctool.audit.finding import Hit, Rule
 from synctool.errors import SyncError
 from synctool.patches.apply import split_lines
-from synctool.patches.difftext import Hunk, PatchText, parse_patch
+from synctool.patches.difftext import parse_patch
 from synctool.patches.digest import patch_sha256
+from synctool.patches.filepatch import Hunk, PatchText
 
 DROPPED = Rule(
     "dropped-hunk",
