@@ -153,7 +153,10 @@ def main() -> None:
     to_reward = middle["trl"]["seconds_to_reward"], middle["vime"]["seconds_to_reward"]
     report = {
         "machine": {"cores": environment.cores(), "python": platform.python_version(), "threads": args.threads},
-        "commands": {"trl": trl, "bare": bare},
+        # Without this checkout's place: the command lines are for any clone.
+        "commands": {
+            name: [str(w).replace(f"{ROOT}/", "") for w in words] for name, words in (("trl", trl), ("bare", bare))
+        },
         "reward_mark": MARK,
         "B1": {
             "runs": rows,
