@@ -273,7 +273,7 @@ def report(repo: Repo, session: Session, plan: Plan, dry_run: bool) -> Report:
     )
 
 
-def replanned(session: Session, plan: Plan, reasons: dict[str, dict[str, str]]) -> Plan:
+def replanned(plan: Plan, reasons: dict[str, dict[str, str]]) -> Plan:
     """The plan with the skipped changes deferred."""
     from synctool.plan.model import Decision, Kind
 

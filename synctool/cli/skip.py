@@ -56,7 +56,7 @@ def command(context: Context, changes: tuple[str, ...], reason: str, owner: str 
                 raise UsageError(f"{name} is not in this sync", hint="'vime-sync status --json' lists its changes")
             skipped[item.change.oid] = {"reason": reason, "owner": owner or names.committer.name}
             labels.append(item.change.label)
-        plan = replanned(now.session, plan, skipped)
+        plan = replanned(plan, skipped)
         if not plan.taken():
             raise UsageError("that would leave nothing to mirror", hint="'vime-sync abort' ends the sync")
         from synctool.plan.manifest_write import updated_manifest

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from synctool.errors import RepositoryError
 from synctool.git.repo import Repo
 
-ZERO = "0" * 40
-
 
 class RefUpdate(NamedTuple):
     """Move ``ref`` from ``old`` to ``new``. ``old`` None: it must not exist; ``new`` None: delete it."""
