@@ -16,7 +16,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export OMP_WAIT_POLICY := PASSIVE
 export GOMP_SPINCOUNT := 0
 
-.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit bench bench-sync image docs docs-browser clean
+.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit nightly bench bench-sync image docs docs-browser clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -109,6 +109,10 @@ unit: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton stock
 	$(PY) -m pytest -q
 
 # ---- slower -------------------------------------------------------------------------------------------------------------------------
+nightly: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton stock ## the long tests, and property tests on new examples
+	$(PY) -m pytest -q -m nightly
+	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -q -m 'not nightly and not engine'
+
 bench: bench-sync ## speed, as ratios against a peer in the same run; results in benchmarks/results/
 	$(PY) benchmarks/runtime/run.py
 

@@ -61,7 +61,11 @@ def whiten(values: torch.Tensor, masks: torch.Tensor, sums: torch.Tensor | None 
     """
     count, total, squares = (moments(values, masks) if sums is None else sums).tolist()
     mean = total / max(count, 1.0)
-    variance = max(squares - count * mean * mean, 0.0) / (count - 1.0) if count > 1 else 0.0
+    spread = squares - count * mean * mean
+    # What rounding alone leaves of equal values is not a variance.
+    variance = (
+        spread / (count - 1.0) if count > 1 and spread > count * torch.finfo(torch.float64).eps * squares else 0.0
+    )
     return (values - mean) / (variance**0.5 + _EPSILON if count > 1 else 1.0)
 
 
