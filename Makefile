@@ -85,10 +85,9 @@ $(IMAGE)/base/index.json: | $(VENV)/.base
 	$(VENV)/bin/vime-sync image base --output $(@D)
 
 # Needs root, and buildah, skopeo and debootstrap. Base and wheels are kept: they are inputs, and a digest holds for its inputs.
-image: $(VENV)/.base $(IMAGE)/wheels/.done $(IMAGE)/base/index.json ## build the candidate image (PIN_ARCHIVE=vllm-0.32.0.tar.gz), train the demo inside
-	@test -f "$(PIN_ARCHIVE)" || { echo "error: set PIN_ARCHIVE to the source archive that patches/vllm/*/pin.toml names"; exit 1; }
+image: $(VENV)/.base $(IMAGE)/wheels/.done $(IMAGE)/base/index.json ## build the candidate image, check it, train the demo inside
 	rm -rf $(IMAGE)/candidate
-	$(VENV)/bin/vime-sync image build --base $(IMAGE)/base --wheels $(IMAGE)/wheels --archive $(PIN_ARCHIVE) --output $(IMAGE)/candidate
+	$(VENV)/bin/vime-sync image build --base $(IMAGE)/base --wheels $(IMAGE)/wheels --output $(IMAGE)/candidate
 	$(VENV)/bin/vime-sync image check $(IMAGE)/candidate
 	docker/inside.sh $(IMAGE)/candidate/layout python -m pytest -q -p no:cacheprovider tests/vime/test_sample.py tests/vime/arguments
 	docker/inside.sh $(IMAGE)/candidate/layout python train.py

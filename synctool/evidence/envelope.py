@@ -1,4 +1,4 @@
-"""Reads figures from what our own verbs print with ``--json``, so that ``patch verify`` or ``audit`` leave their counts in the record."""
+"""Reads what our own verbs print with ``--json``: the figures of ``patch verify`` or ``audit`` get into the record, and the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 SCHEMA = "vime-sync/1"
 
 
-def read_envelope(output: str) -> tuple[dict[str, int], dict[str, str]]:
-    """``(figures, details)`` of the last JSON envelope in a command's output, both empty when there is none.
+def read_envelope(output: str) -> tuple[dict[str, int], dict[str, str], str]:
+    """``(figures, details, refusal)`` of the last JSON envelope in a command's output, all empty when there is none.
 
     Counts of ``data`` become figures: numbers as they are, lists by their length; one level of tables is entered (``gate files``). Texts become
-    details.
+    details. ``refusal`` is the reason of a verb that refused by a rule (``data.refusal``, as of ``image build``).
     """
     start = output.find("{")
     while start >= 0:
@@ -23,9 +23,12 @@ def read_envelope(output: str) -> tuple[dict[str, int], dict[str, str]]:
             start = output.find("{", start + 1)
             continue
         if isinstance(value, dict) and value.get("schema") == SCHEMA and isinstance(value.get("data"), dict):
-            return _figures(value["data"])
+            refusal = value["data"].get("refusal")
+            return *_figures(value["data"]), str(refusal["reason"]) if isinstance(
+                refusal, dict
+            ) and "reason" in refusal else ""
         start = output.find("\n{", start + 1)
-    return {}, {}
+    return {}, {}, ""
 
 
 def _figures(data: dict[str, Any]) -> tuple[dict[str, int], dict[str, str]]:

@@ -179,7 +179,7 @@ def run(
         begin = time.monotonic()
         ended = run_once(command, repo.work_tree, timeout, echo)
         seconds = time.monotonic() - begin
-        figures, details, files, problem = _read(ended.output, junit)
+        figures, details, files, problem, refusal = _read(ended.output, junit)
         failed = bool(figures.get("failures") or figures.get("errors"))
         gone = ended.status in lost and not ended.early and not failed
         if not gone or len(told) >= retries:
@@ -187,7 +187,9 @@ def run(
         told.append(Retry(what=name, exit_status=ended.status, reason="the agent or machine was lost; no test failed"))
         echo(f"vime-sync: lost with exit status {ended.status}; again ({len(told)} of {retries})\n")
     outcome = _outcome(ended, gone, failed)
-    remarks = [note, ended.early, problem]
+    if outcome is Outcome.FAILED and refusal:
+        outcome = Outcome.REFUSED
+    remarks = [note, refusal, ended.early, problem]
     after_head = repo.resolve("HEAD")
     changed, _ = _status(repo)
     if outcome is Outcome.PASSED and problem:
@@ -234,12 +236,13 @@ def _outcome(ended: Ended, gone: bool, failed: bool) -> Outcome:
     return Outcome.PASSED if ended.status == 0 and not failed and not ended.early else Outcome.FAILED
 
 
-def _read(output: str, junit: Path | None) -> tuple[dict[str, int], dict[str, str], tuple[Artifact, ...], str]:
-    """Figures, details, files and what was wrong with the result file."""
+def _read(output: str, junit: Path | None) -> tuple[dict[str, int], dict[str, str], tuple[Artifact, ...], str, str]:
+    """Figures, details, files, what was wrong with the result file, and why a verb of ours refused."""
     if junit is None:
-        return *read_envelope(output), (), ""
+        figures, details, refusal = read_envelope(output)
+        return figures, details, (), "", refusal
     try:
         figures, artifact = read_junit(junit)
     except SyncError as error:
-        return {}, {}, (), str(error)
-    return figures, {}, (artifact,), ""
+        return {}, {}, (), str(error), ""
+    return figures, {}, (artifact,), "", ""

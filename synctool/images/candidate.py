@@ -9,6 +9,7 @@ from typing import Any
 
 from synctool.errors import Refused, RepositoryError
 from synctool.images import oci, sbom
+from synctool.images.contents import read_contents
 from synctool.images.statement import subject_digest
 from synctool.images.tags import candidate_tag
 
@@ -61,9 +62,10 @@ def load(folder: Path) -> tuple[Candidate, oci.Image]:
 
 
 def check(folder: Path) -> list[str]:
-    """Everything that does not fit together in a candidate; empty when it is sound. Reads every blob."""
+    """Everything that does not fit together in a candidate; empty when it is sound. Reads every blob once."""
     candidate, image = load(folder)
-    wrong = oci.verify(image)
+    contents = read_contents(image)
+    wrong = list(contents.wrong)
     expected = {
         "digest": (candidate.digest, image.digest),
         "platform": (candidate.platform, image.platform),
@@ -81,26 +83,11 @@ def check(folder: Path) -> list[str]:
         return wrong
     if subject_digest(_read(folder / STATEMENT)) != image.digest:
         wrong.append("statement.json is about another image")
-    if _read(folder / BILL) != sbom.bill(image, name=candidate.tag):
+    if _read(folder / BILL) != sbom.bill(image, contents, name=candidate.tag):
         wrong.append("sbom.cdx.json is not what the layers hold")
-    installed = installed_stack(image)
-    if installed != candidate.stack:
-        wrong.append(f"the engine inside holds the stack {installed or 'none'}, not {candidate.stack}")
+    if contents.stack != candidate.stack:
+        wrong.append(f"the engine inside holds the stack {contents.stack or 'none'}, not {candidate.stack}")
     return wrong
-
-
-def installed_stack(image: oci.Image) -> str:
-    """Digest of the patch stack that the layers really hold (the installation's own record), or an empty text."""
-    from synctool.patches.record import RECORD_NAME
-
-    found = ""
-    for entry, content in image.files():
-        if content is not None and entry.name.endswith("/" + RECORD_NAME) and entry.size < 1 << 20:
-            try:
-                found = str(json.loads(content.read())["digest"])
-            except (ValueError, KeyError):
-                found = ""
-    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -59,7 +59,9 @@ def assemble(
     twice = sorted({name for name in names if names.count(name) > 1})
     if not found or twice:
         problem = f"two wheels of {', '.join(twice)}" if twice else "no wheels"
-        raise ConfigError(problem, where=str(wheels), hint="fill it with 'make image-wheels'; one wheel a project")
+        raise ConfigError(
+            problem, where=str(wheels), hint="fill it with 'pip wheel', one wheel a project; 'make image' does"
+        )
     _write_tree(folder / "tree", tree)
     for source, target in [
         *((path, folder / "wheels" / path.name) for path in found),

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import platform as platform_of_machine
 import re
 import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from synctool.errors import EnvironmentFailure, UsageError
 from synctool.images.permission import Refusal
+
+if TYPE_CHECKING:
+    from synctool.policy.model import Policy
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*")
 
@@ -64,6 +69,33 @@ def parse(host: str, text: str) -> Route:
     return Route(
         host, values.get("hostname", host), values.get("user", ""), int(values.get("port", "22")), jump, command
     )
+
+
+def local_platform() -> str:
+    """``linux/amd64`` or ``linux/arm64``: what this machine runs."""
+    machine = platform_of_machine.machine().lower()
+    return "linux/" + {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def refuse_host(policy: Policy, platform: str, host: str | None) -> tuple[str, Refusal | None]:
+    """The build host of a platform, and why it may not be used. ``host`` chooses among several; None: the first that policy names.
+
+    Raises:
+        UsageError: policy names no such host for this platform.
+    """
+    known = [rule for rule in policy.build_hosts if rule.platform == platform]
+    if host is not None and all(rule.host != host for rule in known):
+        raise UsageError(
+            f"policy names no build host {host!r} for {platform}",
+            where=policy.file,
+            hint=f"it names: {', '.join(rule.host for rule in known) or 'none'}; add it as a [[build_host]]",
+        )
+    for rule in known:
+        if host in (None, rule.host):
+            route = resolve(rule.host)
+            return rule.host, refuse_route(route, names=rule.names, jumps=rule.jumps, where=policy.where(rule))
+    reason = f"this machine is {local_platform()}, and policy names no build host for {platform}"
+    return "", Refusal("no-host", reason, f"add a [[build_host]] to {policy.file}")
 
 
 def refuse_route(route: Route, *, names: Iterable[str], jumps: Iterable[str], where: str) -> Refusal | None:

@@ -73,13 +73,6 @@ class Image:
         """The labels of the configuration."""
         return dict((self.config.get("config") or {}).get("Labels") or {})
 
-    def files(self) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-        """Every entry of every layer, lowest layer first, with its content if it is a regular file; whiteouts included."""
-        for layer in self.layers:
-            with tarfile.open(blob_path(self.layout, layer.digest), "r|*") as archive:
-                for entry in archive:
-                    yield entry, archive.extractfile(entry) if entry.isreg() else None
-
 
 def canonical(value: Any) -> bytes:
     """JSON bytes that equal values share."""
@@ -102,7 +95,7 @@ def blob_path(layout: Path, digest: str) -> Path:
 
 
 def read_image(layout: Path) -> Image:
-    """The only image of a layout; its manifest and configuration are hashed, its layers are not (see ``verify``).
+    """The only image of a layout; its manifest and configuration are hashed, its layers are not (see ``contents``).
 
     Raises:
         RepositoryError: no layout, or not exactly one image in it.
@@ -124,25 +117,6 @@ def read_image(layout: Path) -> Image:
         raise RepositoryError(f"the layout holds a {descriptor.media_type}, not an image manifest", where=str(layout))
     manifest = json.loads(_checked(layout, descriptor))
     return Image(layout, descriptor, manifest, json.loads(_checked(layout, _descriptor(manifest["config"], layout))))
-
-
-def verify(image: Image) -> list[str]:
-    """What is wrong with an image's blobs: sizes, digests, and layers against the ``diff_ids`` of the configuration. Empty: nothing."""
-    wrong = []
-    diff_ids = image.config.get("rootfs", {}).get("diff_ids", [])
-    if len(diff_ids) != len(image.layers):
-        wrong.append(f"{len(image.layers)} layers, but {len(diff_ids)} diff_ids")
-    for layer, diff_id in zip(image.layers, diff_ids, strict=False):
-        path = blob_path(image.layout, layer.digest)
-        if not path.is_file():
-            wrong.append(f"layer {layer.digest} is missing")
-        elif path.stat().st_size != layer.size:
-            wrong.append(f"layer {layer.digest} has {path.stat().st_size} bytes, not {layer.size}")
-        elif file_digest(path) != layer.digest:
-            wrong.append(f"layer {layer.digest} has another content")
-        elif layer.media_type == LAYER and diff_id != layer.digest:
-            wrong.append(f"layer {layer.digest} is uncompressed, but its diff_id is {diff_id}")
-    return wrong
 
 
 def file_digest(path: Path) -> str:

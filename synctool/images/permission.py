@@ -12,7 +12,7 @@ from synctool.errors import Refused
 from synctool.images.tags import architecture
 
 if TYPE_CHECKING:
-    from synctool.evidence.record import Record
+    from synctool.evidence.standing import Ledger
 
 FIRST = "linux/amd64"
 
@@ -34,17 +34,18 @@ class Refusal:
         return Refused(self.reason, hint=self.hint or None)
 
 
-def refuse_order(platform: str, tree: str, green: tuple[Record, ...]) -> Refusal | None:
-    """Whether a platform must wait, given the green records that hold for ``tree`` (see ``Ledger.green``).
+def refuse_order(platform: str, seen: Ledger) -> Refusal | None:
+    """Whether a platform must wait, given what is recorded, seen from the commit that is to be built.
 
-    Evidence of kind image or ci for linux/amd64 counts, and only with an equal tree: what was carried over from another tree is no image of this one.
+    Green evidence of kind image or ci for linux/amd64 counts, and only with an equal tree: what was narrowed from another tree is no image of this one.
+    What was withdrawn, or replaced by a later run, does not count.
     """
     architecture(platform)
     if platform == FIRST:
         return None
-    for record in green:
-        if record.platform == FIRST and record.tree == tree and record.kind in ("image", "ci"):
-            return None
+    tree = seen.target.tree
+    if any(row.record.tree == tree and row.record.kind in ("image", "ci") for row in seen.green(platform=FIRST)):
+        return None
     return Refusal(
         "amd64-first",
         f"no green {FIRST} evidence (kind image or ci) is recorded for tree {tree[:12]}, so no {platform} candidate is built",

@@ -6,30 +6,18 @@ Python distributions from ``*.dist-info/METADATA``, Debian packages from dpkg's 
 from __future__ import annotations
 
 import email.parser
-import posixpath
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+from synctool.images.contents import DPKG_STATUS, Contents
 from synctool.images.oci import Image
 
-_DPKG = "var/lib/dpkg/status"
-_LARGEST = 64 << 20
 
-
-def bill(image: Image, *, name: str) -> dict[str, Any]:
-    """The bill of an image; its components are sorted by kind and name."""
-    found: dict[str, bytes] = {}
-    for entry, content in image.files():
-        path = posixpath.normpath(entry.name.lstrip("/"))
-        folder, base = posixpath.split(path)
-        if base.startswith(".wh."):
-            gone = folder if base == ".wh..wh..opq" else posixpath.join(folder, base.removeprefix(".wh."))
-            for known in [one for one in found if one == gone or one.startswith(gone + "/")]:
-                del found[known]
-        elif content is not None and entry.size <= _LARGEST and (path == _DPKG or path.endswith(".dist-info/METADATA")):
-            found[path] = content.read()
-    unique = {component["purl"]: component for path, data in found.items() for component in _components(path, data)}
+def bill(image: Image, contents: Contents, *, name: str) -> dict[str, Any]:
+    """The bill of an image whose contents were read; its components are sorted by kind and name."""
+    found = contents.files.items()
+    unique = {component["purl"]: component for path, data in found for component in _components(path, data)}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -57,10 +45,11 @@ def versions(value: dict[str, Any]) -> dict[str, str]:
 
 def _components(path: str, data: bytes) -> Iterator[dict[str, str]]:
     text = data.decode("utf-8", "replace")
-    if path != _DPKG:
+    if path.endswith("/METADATA"):
         fields = email.parser.Parser().parsestr(text, headersonly=True)
         name, version = str(fields["Name"]).lower().replace("_", "-").replace(".", "-"), str(fields["Version"])
         yield _component(name, version, f"pkg:pypi/{name}@{quote(version)}")
+    if path != DPKG_STATUS:
         return
     for part in text.split("\n\n"):
         fields = email.parser.Parser().parsestr(part, headersonly=True)

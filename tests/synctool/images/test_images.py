@@ -14,18 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synctool.errors import ConfigError, EnvironmentFailure, Refused
-from synctool.evidence.record import Outcome, Record, Source
+from synctool.errors import ConfigError, EnvironmentFailure, Refused, UsageError
+from synctool.evidence.record import Outcome, Record, Source, Statement, Topic
+from synctool.evidence.standing import Ledger, Target, assess
 from synctool.images import oci, sbom
 from synctool.images.base import from_folder
 from synctool.images.builders import Overlay
+from synctool.images.contents import read_contents, verify
 from synctool.images.context import assemble
-from synctool.images.hosts import Route, parse, refuse_route, resolve
+from synctool.images.hosts import Route, parse, refuse_host, refuse_route, resolve
 from synctool.images.oci import Writer, add_file
 from synctool.images.permission import refuse_order
 from synctool.images.promote import promote
 from synctool.images.recipe import Recipe, render
 from synctool.images.tags import candidate_tag, check_tag
+from synctool.policy import parse_policy
 from synctool.policy.model import EvidenceKind
 
 TREE = "a" * 40
@@ -50,7 +53,8 @@ def test_same_files_same_digest_whatever_their_times_and_names_of_folders(tmp_pa
     assert one.digest == two.digest
     manifest = oci.blob_path(tmp_path / "1", one.digest).read_bytes()
     assert one.digest == "sha256:" + hashlib.sha256(manifest).hexdigest()
-    names = {entry.name: entry for entry, _ in one.files()}
+    names = {}
+    assert verify(one, lambda entry, content: names.update({entry.name: entry})) == []
     assert "etc/x.pyc" not in names
     assert "var/log/noise" not in names
     assert names["etc/two"].islnk()
@@ -61,12 +65,12 @@ def test_same_files_same_digest_whatever_their_times_and_names_of_folders(tmp_pa
 
 def test_a_changed_layer_is_found_and_a_changed_manifest_is_refused(tmp_path: Path) -> None:
     image = from_folder(tmp_path / "l", folder(tmp_path / "root"), architecture="amd64")
-    assert oci.verify(oci.read_image(tmp_path / "l")) == []
+    assert verify(oci.read_image(tmp_path / "l")) == []
     layer = oci.blob_path(tmp_path / "l", image.layers[0].digest)
     data = bytearray(layer.read_bytes())
     data[600] ^= 1
     layer.write_bytes(data)
-    assert "another content" in oci.verify(image)[0]
+    assert "another content" in verify(image)[0]
     oci.blob_path(tmp_path / "l", image.digest).write_bytes(b"{}")
     with pytest.raises(Refused, match="another content"):
         oci.read_image(tmp_path / "l")
@@ -133,26 +137,42 @@ def test_promotion_pushes_one_tag_and_proves_it(tmp_path: Path) -> None:
         promote(image, Shelf({}, {tag: "sha256:wrong"}), tag=tag, tree=TREE)
 
 
-def record(tree: str, platform: str, kind: EvidenceKind = EvidenceKind.CI) -> Record:
-    return Record(
-        tree=tree, platform=platform, kind=kind, name="ci", outcome=Outcome.PASSED, source=Source.RUN, by="A <a@b.c>",
-        when=datetime(2026, 1, 1, tzinfo=UTC),
-    )  # fmt: skip
+def seen(*facts: tuple[str, str, EvidenceKind, Outcome], withdraw: bool = False) -> Ledger:
+    """What is recorded, seen from a commit with ``TREE``: records by tree, platform, kind and outcome, all of one name, oldest first."""
+    records = [
+        Record(
+            tree=tree, platform=platform, kind=kind, name="ci", outcome=outcome, source=Source.RUN, by="A <a@b.c>",
+            when=datetime(2026, 1, number + 1, tzinfo=UTC),
+        )
+        for number, (tree, platform, kind, outcome) in enumerate(facts)
+    ]  # fmt: skip
+    said = [
+        Statement(
+            head="e" * 40, tree=TREE, when=datetime(2026, 2, 1, tzinfo=UTC), by="A <a@b.c>", topic=Topic.WITHDRAWS, target=records[-1].id,
+            text="The machine had the wrong driver.", signed_off_by="A <a@b.c>",
+        )
+    ] if withdraw else []  # fmt: skip
+    return assess(records, said, Target("e" * 40, TREE), lambda tree: ["vime/a.py"])
 
 
 def test_arm64_waits_for_green_amd64_evidence_of_the_same_tree() -> None:
-    assert refuse_order("linux/amd64", TREE, ()) is None
-    for green in (
-        (),
-        (record(OTHER, "linux/amd64"),),
-        (record(TREE, "linux/arm64"),),
-        (record(TREE, "linux/amd64", EvidenceKind.LINT),),
+    amd64, arm64, ci, passed, failed = "linux/amd64", "linux/arm64", EvidenceKind.CI, Outcome.PASSED, Outcome.FAILED
+    assert refuse_order(amd64, seen()) is None
+    green = (TREE, amd64, ci, passed)
+    for none in (
+        seen(),
+        seen((OTHER, amd64, ci, passed)),
+        seen((TREE, arm64, ci, passed)),
+        seen((TREE, amd64, EvidenceKind.LINT, passed)),
+        seen(green, withdraw=True),
+        seen(green, (TREE, amd64, ci, failed)),
     ):
-        refusal = refuse_order("linux/arm64", TREE, green)
+        refusal = refuse_order(arm64, none)
         assert refusal is not None
         assert refusal.rule == "amd64-first"
         assert TREE[:12] in refusal.reason
-    assert refuse_order("linux/arm64", TREE, (record(TREE, "linux/amd64"),)) is None
+    assert refuse_order(arm64, seen(green)) is None
+    assert refuse_order(arm64, seen((TREE, amd64, ci, failed), green)) is None
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
@@ -174,6 +194,30 @@ def test_a_jump_that_an_alias_hides_is_seen(tmp_path: Path) -> None:
     assert other is not None
     assert other.rule == "host-name"
     assert parse("x", "hostname y\nport 2222\nproxyjump none\n") == Route("x", "y", port=2222)
+
+
+def test_build_hosts_come_from_the_policy() -> None:
+    policy = parse_policy(
+        """schema = 1
+[upstream]
+name = "u"
+[downstream]
+name = "d"
+[[build_host]]
+host = "localhost"
+platform = "linux/arm64"
+names = ["arm.example"]
+reason = "the only one there is"
+"""
+    )
+    place, refusal = refuse_host(policy, "linux/arm64", None)
+    assert refusal is not None
+    assert (place, refusal.rule, refusal.hint) == ("localhost", "host-name", "policy: vime-sync.toml:6")
+    nowhere = refuse_host(policy, "linux/amd64", None)[1]
+    assert nowhere is not None
+    assert nowhere.rule == "no-host"
+    with pytest.raises(UsageError, match="names no build host 'elsewhere'"):
+        refuse_host(policy, "linux/arm64", "elsewhere")
 
 
 RECIPE = Recipe(TREE, "vllm==0.32.0", "c" * 64, "patches/vllm/0.32.0", "vllm-0.32.0.tar.gz")
@@ -226,7 +270,7 @@ def test_overlay_replaces_the_tree_and_needs_the_same_stack(tmp_path: Path) -> N
         image = Overlay().build(made, tmp_path / "base", tmp_path / f"out{number}", LABELS)
         digests.append((made.digest, image.digest))
     assert digests[0] == digests[1]
-    assert oci.verify(image) == []
+    assert verify(image) == []
     with tarfile.open(oci.blob_path(image.layout, image.layers[1].digest)) as layer:
         assert {"opt/vime/src/a.py", "opt/vime/src/.wh..wh..opq"} <= set(layer.getnames())
         assert layer.getmember("opt/vime/src/a.py").mode == 0o755
@@ -252,7 +296,7 @@ def test_the_bill_reads_the_layers_and_believes_whiteouts(tmp_path: Path) -> Non
     lower = writer.layer(fill)
     upper = writer.layer(lambda archive: add_file(archive, "s/.wh.gone-2.dist-info", b""))
     image = writer.image({"rootfs": {"diff_ids": [lower.digest, upper.digest]}}, [lower, upper])
-    bill = sbom.bill(image, name="x")
+    bill = sbom.bill(image, read_contents(image), name="x")
     assert [one["purl"] for one in bill["components"]] == [
         "pkg:deb/debian/git@1%3A2?arch=amd64",
         "pkg:pypi/foo-bar@1%2Bcpu",
