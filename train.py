@@ -22,7 +22,7 @@ from vime.hooks import check_hooks  # noqa: E402
 
 
 def loop(run: Run) -> None:
-    """Every step trains on samples of the weights before it, then hands the new ones to the engines."""
+    """Every step trains a batch, then hands the new weights to the engines. Whether they generate meanwhile: --rollout-schedule."""
     args = run.args
     # Always once, also after a resume: the engines hold the checkpoint's first weights, not the trainer's.
     run.push_weights()
@@ -35,6 +35,7 @@ def loop(run: Run) -> None:
         # Refuses, naming the first layer that differs, when trainer and engine disagree (--parity-threshold).
         learnt, trained = run.trainers.train(rollout_id, samples)
         done = time.time()
+        run.rollouts.trained(rollout_id)
         if due(rollout_id, args.save_interval, run.total) and args.save:
             # Data first: the trainer's marker is written last and makes the checkpoint count.
             run.rollouts.save(rollout_id)

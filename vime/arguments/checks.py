@@ -15,6 +15,7 @@ from vime.arguments.check_algorithm import ALGORITHM_CHECKS
 from vime.arguments.check_sizes import SIZE_CHECKS
 from vime.arguments.unsupported import unsupported
 from vime.errors import Problem
+from vime.rollout.pool.schedules import IN_FLIGHT, ONE_STEP_AHEAD, SYNCHRONOUS
 from vime.rollout.rewards.names import KNOWN, LABELLED, base_name
 
 Check = Callable[[Namespace], Iterator[Problem]]
@@ -163,25 +164,46 @@ def weight_update(args: Namespace) -> Iterator[Problem]:
     if args.update_weights_interval != 1:
         yield Problem(
             "--update-weights-interval is gone: the engines are updated after every step",
-            "to overlap generation and training, name a rollout function that runs ahead with --rollout-function-path",
+            "to overlap generation and training, choose a --rollout-schedule",
         )
 
 
-def in_flight_update(args: Namespace) -> Iterator[Problem]:
-    """Updates that keep running answers (--flush-cache-interval other than 1) need engines that never sleep."""
-    if args.flush_cache_interval == 1:
+def rollout_schedule(args: Namespace) -> Iterator[Problem]:
+    """Schedules that generate while a batch trains need engines that never sleep."""
+    name, lag = args.rollout_schedule, args.max_policy_lag
+    if args.flush_cache_interval != 1 and name != IN_FLIGHT:
+        yield Problem(
+            f"--flush-cache-interval {args.flush_cache_interval} with --rollout-schedule {name}",
+            "only --rollout-schedule in-flight has requests that outlive an update",
+        )
+    if lag is not None and lag < 0:
+        yield Problem(f"--max-policy-lag {lag}", "a number of versions, at least 0")
+    if name == SYNCHRONOUS:
         return
-    for name in ("colocate", "offload_rollout", "release_train", "debug_rollout_only", "debug_train_only"):
-        if getattr(args, name):
+    if name == ONE_STEP_AHEAD and lag != 1:
+        yield Problem(f"--max-policy-lag {lag} with --rollout-schedule {name}", "one step ahead is a lag of 1")
+    elif lag == 0:
+        yield Problem(f"--max-policy-lag 0 with --rollout-schedule {name}", "without any lag, say synchronous")
+    for option in ("colocate", "offload_rollout", "release_train", "debug_rollout_only", "debug_train_only"):
+        if getattr(args, option):
             yield Problem(
-                f"--flush-cache-interval {args.flush_cache_interval} with --{name.replace('_', '-')}",
-                "it needs engines of their own",
+                f"--rollout-schedule {name} with --{option.replace('_', '-')}",
+                "generating while training needs engines and a trainer, on devices of their own",
             )
 
 
 def queue(args: Namespace) -> Iterator[Problem]:
     """The durable queue owns order and persistence, so hooks that reorder groups behind its back are refused."""
     if args.rollout_data_transport != "straw":
+    if args.over_sampling_batch_size != args.rollout_batch_size:
+        yield Problem(
+            f"--over-sampling-batch-size with --rollout-schedule {name}",
+            "leave it out: more than a batch is in flight anyway, and what is left over is kept",
+        )
+    if name == ONE_STEP_AHEAD and args.partial_rollout:
+        yield Problem(
+            f"--partial-rollout with --rollout-schedule {name}", "its updates wait for running answers; say fully-async"
+        )
         return
     if find_spec("straw") is None:
         yield Problem(
@@ -223,7 +245,7 @@ CHECKS: tuple[Check, ...] = (
     evaluation,
     placement,
     weight_update,
-    in_flight_update,
+    rollout_schedule,
     queue,
     unsupported,
 )

@@ -9,7 +9,12 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from vime.arguments.model_shape import read_hf_config, shape_flags
+from vime.arguments import catalogue
+from vime.arguments.model_shape import complete_shape, read_hf_config, shape_flags
+from vime.rollout.pool.schedules import DEFAULT_LAG, FULLY_ASYNC, IN_FLIGHT, SYNCHRONOUS
+
+#: What slime names to generate ahead of training; here it is a schedule of the one rollout function.
+SLIME_FULLY_ASYNC = "vime.rollout.fully_async_rollout.generate_rollout_fully_async"
 
 
 def derive(args: Namespace) -> Namespace:
@@ -89,6 +94,18 @@ def batch(args: Namespace) -> None:
         args.disable_grpo_std_normalization = True
 
 
+def schedule(args: Namespace) -> None:
+    if args.rollout_function_path == SLIME_FULLY_ASYNC:
+        args.rollout_function_path = catalogue.by_name()["rollout_function_path"].default
+        args.rollout_schedule = args.rollout_schedule or FULLY_ASYNC
+    if args.rollout_schedule is None:
+        args.rollout_schedule = SYNCHRONOUS if args.flush_cache_interval == 1 else IN_FLIGHT
+    if args.rollout_schedule == IN_FLIGHT and "flush_cache_interval" not in args.given:
+        args.flush_cache_interval = 0
+    if args.max_policy_lag is None:
+        args.max_policy_lag = DEFAULT_LAG[args.rollout_schedule]
+
+
 def model(args: Namespace) -> None:
     """What the checkpoint says, for every model flag that the user left out."""
     present = args.hf_checkpoint is not None and (Path(args.hf_checkpoint) / "config.json").is_file()
@@ -142,6 +159,7 @@ STEPS: tuple[Callable[[Namespace], None], ...] = (
     cluster,
     batch,
     model,
+    schedule,
     lengths,
     evaluation,
     algorithm,

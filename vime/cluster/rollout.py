@@ -11,6 +11,7 @@ from typing import Any
 
 from vime.cluster.engine import EngineGroup
 from vime.cluster.watch import wait
+from vime.rollout import loop
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class RolloutManager:
         from vime.engine.router import open_router
         from vime.hooks import check_hooks, load_hook
         from vime.rollout.context import RolloutContext, install
+        from vime.rollout.pool.store import open_store
 
         self.args = args
         check_hooks(args)
@@ -40,6 +42,7 @@ class RolloutManager:
         self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
         install(self.context)
         self.source = load_hook("data_source_path", args.data_source_path)(args)
+        self.store = self.context.store = open_store(args, self.source)
         self._rollout = load_hook("rollout_function_path", args.rollout_function_path)
         self._evaluate = load_hook("eval_function_path", args.eval_function_path)
 
@@ -50,9 +53,16 @@ class RolloutManager:
         return int(self.args.num_epoch * len(self.source)) // int(self.args.rollout_batch_size)
 
     def set_engines(self, urls: Sequence[str], version: int) -> None:
-        """These servers, holding weights `version`, answer from now on."""
+        """These servers, holding weights `version`, answer from now on; a pool that stood still goes on."""
         self.router.set_engines(urls)
         self.context.serving_version = version
+        if self.context.pool is not None:
+            loop.call_on_loop(self.context.pool.resume)
+
+    def pause(self, flushes: bool) -> None:
+        """The weights are about to change: start no request until `set_engines`, and let the running ones be as the schedule says."""
+        if self.context.pool is not None:
+            loop.run_async(self.context.pool.pause(flushes))
 
     def drop_engines(self, left: Sequence[str]) -> None:
         """Only these of the servers still answer."""
@@ -91,11 +101,15 @@ class RolloutManager:
         ]
         return result.metrics | means | {"datasets": list(result.data)}, answers
 
+    def trained(self, rollout_id: int) -> None:
+        """The trainer has taken the batch of this step."""
+        loop.call_on_loop(self.store.trained, rollout_id)
+
     def save(self, rollout_id: int) -> None:
-        self.source.save(rollout_id)
+        loop.call_on_loop(self.store.save, rollout_id)
 
     def load(self, rollout_id: int) -> None:
-        self.source.load(rollout_id)
+        loop.call_on_loop(self.store.load, rollout_id)
 
     def ledger(self) -> str | None:
         """The data source's own account, where it keeps one."""
@@ -134,6 +148,12 @@ class Rollouts:
 
     def set_engines(self, urls: Sequence[str], version: int) -> None:
         self._wait(self.actor.set_engines.remote(list(urls), version), "rollout manager")
+
+    def pause(self, flushes: bool) -> None:
+        self._wait(self.actor.pause.remote(flushes), "rollouts before the weight update")
+
+    def trained(self, rollout_id: int) -> None:
+        self._wait(self.actor.trained.remote(rollout_id), "rollout manager")
 
     def steps(self) -> int:
         return int(self._wait(self.actor.steps.remote(), "rollout manager"))

@@ -46,7 +46,8 @@ class Run:
     answers: list[dict[str, Any]] = field(default_factory=list)
 
     def push_weights(self) -> dict[str, float]:
-        """Trainer's weights into every engine; requests go to those engines from then on."""
+        """Trainer's weights into every engine; requests go to those engines from then on. Meanwhile none is started."""
+        self.rollouts.pause(self.weights.flushes_next)
         update = self.weights.push()
         self.rollouts.set_engines(self.engines.urls, update.version)
         return {

@@ -34,14 +34,19 @@ class WeightUpdater:
         self.args, self.trainers, self.engines = args, trainers, engines
         self.start = self.version = start
 
+    @property
+    def flushes_next(self) -> bool:
+        """Whether the next update drops the engines' caches."""
+        return flushes(self.version + 1, self.start, self.args.flush_cache_interval)
+
     def push(self) -> Update:
         """Give the engines the trainer's present weights. One that died or fails is replaced and updated; never resumed.
 
         Raises EngineError when engines keep failing.
         """
         begun = time.perf_counter()
+        flush = self.flushes_next
         self.version += 1
-        flush = flushes(self.version, self.start, self.args.flush_cache_interval)
         replaced = self.engines.dead()
         self.engines.replace(replaced)
         for _ in range(_ATTEMPTS):

@@ -39,7 +39,8 @@ def request_body(token_ids: Sequence[int], params: SamplingParams) -> dict[str, 
         sampling |= {"stop": list(params.stop), "include_stop_str_in_output": True}
     if params.seed is not None:
         sampling["seed"] = params.seed
-    return {"token_ids": list(token_ids), "sampling_params": sampling}
+    salt = {"cache_salt": params.cache_salt} if params.cache_salt else {}
+    return {"token_ids": list(token_ids), "sampling_params": sampling} | salt
 
 
 def parse_answer(answer: Any, params: SamplingParams, where: str) -> list[Generation]:

@@ -15,7 +15,7 @@ FINISH_REASONS = ("stop", "length", "abort")
 class SamplingParams:
     """How to sample one request. top_k -1 means all. `logprobs` 0 asks for the sampled token's only, k for the k best as well.
 
-    `sampling_mask` asks for the nucleus of each token.
+    `sampling_mask` asks for the nucleus of each token. Only requests with the same `cache_salt` share cached prefixes.
     """
 
     max_tokens: int
@@ -31,6 +31,7 @@ class SamplingParams:
     n: int = 1
     repetition_penalty: float = 1.0
     sampling_mask: bool = False
+    cache_salt: str | None = None
 
     def with_budget(self, max_tokens: int) -> SamplingParams:
         return replace(self, max_tokens=max_tokens, min_tokens=min(self.min_tokens, max_tokens))

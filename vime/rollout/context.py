@@ -8,12 +8,17 @@ from __future__ import annotations
 import asyncio
 from argparse import Namespace
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from vime.errors import VimeError
 from vime.rollout.client import EngineClient, Generation, SamplingParams
+
+if TYPE_CHECKING:
+    from vime.rollout.pool.pool import Pool
+    from vime.rollout.pool.store import Store
 
 
 class Slots:
@@ -68,9 +73,29 @@ class RolloutContext:
             (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine,
         )
         self.slots = Slots(args.vllm_server_concurrency * engines)
+        #: Where caches outlive an update, a request must not start on a prefix that older weights computed.
+        self.salted = args.flush_cache_interval != 1
         self.special_ids = frozenset(tokenizer.all_special_ids)
         #: Set while a step closes: no new request is sent, running ones end with what they have.
         self.aborting = False
+        #: Set by the manager: where the pool keeps its work, and the pool itself once the first step began.
+        self.store: Store | None = None
+        self.pool: Pool | None = None
+        self._requests = 0
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        self._idle.set()
+
+    def pause(self) -> None:
+        """Requests that are not yet sent wait from now on."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        self._open.set()
+
+    async def idle(self) -> None:
+        """Wait until no request is running. Each has its own deadline."""
+        await self._idle.wait()
 
     async def generate(self, token_ids: list[int], params: SamplingParams, session_id: str | None = None) -> Generation:
         """One answer within the limits of the run; ended at once, with no tokens, while the step closes. Raises as EngineClient.generate."""
@@ -81,12 +106,27 @@ class RolloutContext:
     ) -> list[Generation]:
         """params.n answers to one prompt."""
         async with self.slots.take(params.n):
+            await self._open.wait()
             if self.aborting:
                 return [Generation([], [], "abort") for _ in range(params.n)]
-            timeout = self.args.rollout_request_timeout
-            if params.n == 1:
-                return [await self.client.generate(token_ids, params, session_id=session_id, timeout=timeout)]
-            return await self.client.generate_group(token_ids, params, session_id=session_id, timeout=timeout)
+            if self.salted:
+                params = replace(params, cache_salt=str(self.serving_version))
+            with self._counted():
+                timeout = self.args.rollout_request_timeout
+                if params.n == 1:
+                    return [await self.client.generate(token_ids, params, session_id=session_id, timeout=timeout)]
+                return await self.client.generate_group(token_ids, params, session_id=session_id, timeout=timeout)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._requests += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle.set()
 
     def text(self, token_ids: list[int], finished: bool) -> str:
         """The text of an answer. The end token of a finished one is not part of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,6 +21,15 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+def call_on_loop(function: Callable[..., T], *args: Any) -> T:
+    """`function(*args)` in the loop's thread, between its tasks. Not from the loop itself."""
+
+    async def call() -> T:
+        return function(*args)
+
+    return run_async(call())
 
 
 def _running() -> asyncio.AbstractEventLoop:

@@ -104,3 +104,28 @@ def test_the_description_names_the_essentials(make_args: Make) -> None:
     ):
         assert part in text
     assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "schedule", "lag", "interval"),
+    [
+        ("", "synchronous", None, 1),
+        ("--rollout-schedule one-step-ahead", "one-step-ahead", 1, 1),
+        ("--rollout-schedule fully-async --max-policy-lag 3", "fully-async", 3, 1),
+        ("--flush-cache-interval 4", "in-flight", 2, 4),
+        ("--flush-cache-interval 0", "in-flight", 2, 0),
+        ("--rollout-schedule in-flight", "in-flight", 2, 0),
+        (
+            "--rollout-function-path vime.rollout.fully_async_rollout.generate_rollout_fully_async",
+            "fully-async",
+            2,
+            1,
+        ),
+    ],
+)
+def test_the_schedule_follows_from_what_is_given(
+    make_args: Make, flags: str, schedule: str, lag: int | None, interval: int
+) -> None:
+    args = make_args(*flags.split())
+    assert (args.rollout_schedule, args.max_policy_lag, args.flush_cache_interval) == (schedule, lag, interval)
+    assert args.rollout_function_path == args.eval_function_path == "vime.rollout.generate.generate_rollout"

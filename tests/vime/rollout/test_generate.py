@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from vime.errors import EngineError, EngineTimeout, HookError
-from vime.rollout import generate as generation
 from vime.rollout.generate import generate_rollout
+from vime.rollout.pool import pool
 from vime.rollout.types import RolloutFnTrainOutput, flatten
 from vime.sample import Status
 
@@ -33,7 +33,7 @@ def hooks() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "_RETRY_WAIT", 0.0)
+    monkeypatch.setattr(pool, "_RETRY_WAIT", 0.0)
 
 
 def roll(args: Namespace, rollout_id: int, source: Any) -> RolloutFnTrainOutput:
@@ -343,8 +343,8 @@ def test_a_request_that_ignores_its_abort_is_an_error_with_names(
     start: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Public report verl-omni#433: every wait has a deadline."""
-    monkeypatch.setattr(generation, "_SWEEP", 0.01)
-    monkeypatch.setattr(generation, "_CLOSE_DEADLINE", 0.05)
+    monkeypatch.setattr(pool, "_SWEEP", 0.01)
+    monkeypatch.setattr(pool, "_CLOSE_DEADLINE", 0.05)
     engine.hold = lambda prompt: prompt == "p07="
 
     async def deaf(session_ids: Any) -> None:

@@ -9,6 +9,13 @@ ROLLOUT = Section(
     "Rollout",
     (
         text("--rollout-function-path", "vime.rollout.generate.generate_rollout", "function of one rollout step"),
+        choice(
+            "--rollout-schedule",
+            None,
+            ("synchronous", "one-step-ahead", "fully-async", "in-flight"),
+            "how far generation runs ahead of training",
+            default_text="synchronous; in-flight with a --flush-cache-interval other than 1",
+        ),
         number("--rollout-temperature", 1.0, "greater than 0; the trainer divides its logits by the same value"),
         number("--rollout-top-p", 1.0, "nucleus"),
         integer("--rollout-top-k", -1, "-1 samples from the whole vocabulary"),
@@ -45,7 +52,8 @@ ROLLOUT = Section(
         integer(
             "--max-policy-lag",
             None,
-            "oldest weights, in versions, that a trained sample may have; older ones are requeued",
+            "how many versions older than the trained weights a sample's oldest token may be",
+            default_text="1 one step ahead, 2 where generation never stops; else no bound",
         ),
         switch("--buffer-sort-by-staleness", "oldest buffered groups first"),
         text("--rollout-external-engine-addrs", None, "engines that run already, HOST:PORT", many=True),

@@ -37,7 +37,7 @@ WEIGHTS = Section(
         integer(
             "--update-weights-interval",
             1,
-            "rollout steps between updates; deprecated, use a fully async rollout function",
+            "deprecated: only 1 is left; --rollout-schedule overlaps generation and training",
         ),
         number(
             "--parity-threshold",
