@@ -47,7 +47,8 @@ class TrainerActor:
             os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         from vime.trainer.trainer import Trainer
 
-        device = "cuda" if self.args.device == "cuda" else "cpu"
+        # Ray shows each actor its own GPU only, as the first.
+        device = "cuda:0" if self.args.device == "cuda" else "cpu"
         self.trainer = Trainer(self.args, rank=self.rank, world_size=self.world_size, device=device)
         return self.trainer.init(), self.trainer.restored
 
@@ -74,6 +75,7 @@ class TrainerActor:
 
         if self._sender is None:
             self._sender = open_sender(self.args, self.run_id)
+        self.trainer.served_version = version
         return self._sender.offer(self.trainer, self.rank, version, receivers, flush_cache)
 
     def send(self) -> None:
@@ -83,6 +85,19 @@ class TrainerActor:
     def sent(self) -> None:
         """All engines have the present version: drop what was made for sending it."""
         self._sender.done()
+
+    def forget_engines(self) -> None:
+        """Engines were replaced: connections to them are of no use."""
+        if self._sender is not None:
+            self._sender.reset()
+
+    def offload(self, keep_weights: bool) -> dict[str, float]:
+        """Move what this rank holds on its device to the host; the weights stay for the sender when `keep_weights`."""
+        return self.trainer.offload(keep_weights)
+
+    def onload(self) -> dict[str, float]:
+        """Everything back on the device."""
+        return self.trainer.onload()
 
     def ping(self) -> int:
         return os.getpid()

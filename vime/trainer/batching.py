@@ -73,6 +73,7 @@ def samples_to_train_data(
         "truncated": [int(s.status is Status.TRUNCATED) for s in samples],
         "source_names": [_source(s) for s in samples],
         "loss_masks": [s.trained_mask for s in samples],
+        "weight_versions": [list(s.weight_versions) for s in samples],
     }
     for column in _OPTIONAL:
         values = [getattr(s, column, None) for s in samples]

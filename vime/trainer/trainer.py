@@ -20,6 +20,7 @@ from vime.convert import hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
 from vime.hooks import load_hook
+from vime.rollout.pool.schedules import SYNCHRONOUS
 from vime.sample import Sample
 from vime.trainer import (
     batching,
@@ -57,6 +58,8 @@ class Trainer:
         self.args = role_args(args, "actor")
         self._critic_args = role_args(args, "critic")
         self.device = torch.device(device)
+        #: What the engines call the present weights, once they have them.
+        self.served_version: str | None = None
         self.layout = parallel.Layout.from_args(args, world_size)
         self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
         self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, args.use_distributed_optimizer)
@@ -396,18 +399,29 @@ class Trainer:
         """Compare with the engine, now that every sample is scored. Raises VimeError beyond the threshold."""
         if "rollout_log_probs" not in data or self.args.use_rollout_logprobs or "old_log_probs" not in data:
             return
-        report = parity.gather(
-            parity.compare(
-                data["old_log_probs"], data["rollout_log_probs"], data["loss_masks"], data["sample_indices"]
-            ),
-            parallel.data_group(),
-        )
+        report = self._parity_report(data, data["loss_masks"])
+        metrics["train/train_rollout_logprob_abs_diff"] = report.mean
+        metrics["train/train_rollout_logprob_abs_diff_max"] = report.max
+        if self.args.partial_rollout or self.args.rollout_schedule != SYNCHRONOUS:
+            # Answers of older weights differ for a reason: only those of the present ones can tell stale or wrong weights.
+            masks = zip(data["loss_masks"], data["weight_versions"], strict=True)
+            report = self._parity_report(
+                data, [mask if self._is_present(own) else [0] * len(mask) for mask, own in masks]
+            )
+            if report.tokens:
+                metrics["train/on_policy_logprob_abs_diff"] = report.mean
         threshold = self.args.parity_threshold
         if threshold is not None and not report.within(threshold):
             layers = self._compare_layers(data["tokens"][:4]) if data["tokens"] else None
             raise parity.refusal(report, threshold, layers, where)
-        metrics["train/train_rollout_logprob_abs_diff"] = report.mean
-        metrics["train/train_rollout_logprob_abs_diff_max"] = report.max
+
+    def _parity_report(self, data: TrainData, masks: Sequence[Sequence[int]]) -> ParityReport:
+        own = parity.compare(data["old_log_probs"], data["rollout_log_probs"], masks, data["sample_indices"])
+        return parity.gather(own, parallel.data_group())
+
+    def _is_present(self, versions: Sequence[str]) -> bool:
+        """Whether an answer sampled under `versions` is one of the present weights alone; unknown ones are taken for it."""
+        return self.served_version is None or not versions or set(versions) == {self.served_version}
 
     def _step(
         self, data: TrainData, step: Step, batches: list[MicroBatch], where: str, gate: Callable[[], None] | None
