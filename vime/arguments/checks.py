@@ -190,11 +190,6 @@ def rollout_schedule(args: Namespace) -> Iterator[Problem]:
                 f"--rollout-schedule {name} with --{option.replace('_', '-')}",
                 "generating while training needs engines and a trainer, on devices of their own",
             )
-
-
-def queue(args: Namespace) -> Iterator[Problem]:
-    """The durable queue owns order and persistence, so hooks that reorder groups behind its back are refused."""
-    if args.rollout_data_transport != "straw":
     if args.over_sampling_batch_size != args.rollout_batch_size:
         yield Problem(
             f"--over-sampling-batch-size with --rollout-schedule {name}",
@@ -204,6 +199,11 @@ def queue(args: Namespace) -> Iterator[Problem]:
         yield Problem(
             f"--partial-rollout with --rollout-schedule {name}", "its updates wait for running answers; say fully-async"
         )
+
+
+def queue(args: Namespace) -> Iterator[Problem]:
+    """The durable queue owns order and persistence, so hooks that reorder groups behind its back are refused."""
+    if args.rollout_data_transport != "straw":
         return
     if find_spec("straw") is None:
         yield Problem(
