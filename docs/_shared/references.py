@@ -173,10 +173,10 @@ def transports() -> str:
 
 def engine_flags() -> str:
     """slime's engine flags and ours."""
-    from vime.arguments.migrate import SGLANG_FLAGS
+    from vime.migrate.names import OTHER_FLAGS, SGLANG_FLAGS
 
     return "\n".join(
-        ["| slime | vime |", "|---|---|", *(f"| `{old}` | {_flag(new)} |" for old, new in SGLANG_FLAGS.items())]
+        ["| slime | vime |", "|---|---|", *(f"| `{old}` | {_flag(rule.text())} |" for old, rule in (SGLANG_FLAGS | OTHER_FLAGS).items())]
     )
 
 

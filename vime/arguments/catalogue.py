@@ -8,10 +8,10 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from vime.arguments import megatron, tables, vllm
-from vime.arguments.migrate import slime_hint
 from vime.arguments.option import Option
 from vime.arguments.tables.section import Section
 from vime.errors import Problem
+from vime.migrate.names import slime_hint
 
 
 @lru_cache(maxsize=1)

@@ -86,7 +86,7 @@ def distillation(args: Namespace) -> Iterator[Problem]:
     if args.opd_type == "megatron":
         if args.opd_teacher_load is None:
             yield Problem("--opd-type megatron needs --opd-teacher-load")
-        elif not Path(args.opd_teacher_load).exists():
+        elif not args.assume_files and not Path(args.opd_teacher_load).exists():
             yield Problem(f"--opd-teacher-load: {args.opd_teacher_load} does not exist")
     if args.opd_type == "vllm" and args.opd_teacher_load is not None:
         yield Problem(

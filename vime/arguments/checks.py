@@ -59,6 +59,10 @@ def files_exist(args: Namespace) -> Iterator[Problem]:
     """Paths that are read at start. The rows of the prompt file are checked by ``vime.data.preflight``."""
     from vime.data.files import split_slice
 
+    if args.assume_files:
+        if not args.dry_run:
+            yield Problem("--assume-files without --dry-run", "a run needs its files")
+        return
     if args.hf_checkpoint is not None and not (Path(args.hf_checkpoint) / "config.json").is_file():
         yield Problem(
             f"--hf-checkpoint: no config.json in {args.hf_checkpoint}",
@@ -74,7 +78,8 @@ def files_exist(args: Namespace) -> Iterator[Problem]:
 def reference_exists(args: Namespace) -> Iterator[Problem]:
     """A KL term needs a reference model."""
     uses_kl = args.kl_coef != 0 or args.use_kl_loss
-    if uses_kl and (args.ref_load is None or not Path(args.ref_load).exists()):
+    found = args.ref_load is not None and (args.assume_files or Path(args.ref_load).exists())
+    if uses_kl and not found:
         yield Problem(
             f"--ref-load missing: {args.ref_load or 'not given'} does not exist, and a KL term needs a reference model"
         )

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from vime.arguments import catalogue
-from vime.arguments.model_shape import read_hf_config, shape_flags
+from vime.arguments.model_shape import complete_shape, read_hf_config, shape_flags
 from vime.rollout.pool.schedules import DEFAULT_LAG, FULLY_ASYNC, IN_FLIGHT, SYNCHRONOUS
 
 #: What slime names to generate ahead of training; here it is a schedule of the one rollout function.
@@ -115,6 +115,7 @@ def model(args: Namespace) -> None:
             setattr(args, name, value)
 
 
+    complete_shape(args)
 def lengths(args: Namespace) -> None:
     if args.rollout_max_context_len is None:
         bounds = [

@@ -35,6 +35,11 @@ MODEL = Section(
                 ("--moe-ffn-hidden-size", "width of an expert"),
                 ("--moe-router-topk", "experts of a token"),
                 ("--moe-shared-expert-intermediate-size", "width of the shared experts"),
+                ("--q-lora-rank", "rank of the compressed queries of latent attention"),
+                ("--kv-lora-rank", "rank of its compressed keys and values"),
+                ("--qk-head-dim", "width of its heads' part without position"),
+                ("--qk-pos-emb-head-dim", "width of its heads' rotated part"),
+                ("--v-head-dim", "width of its values"),
             )
         ),
         choice("--normalization", None, ("LayerNorm", "RMSNorm"), "norm layers", default_text=_FROM_CHECKPOINT),
@@ -42,6 +47,9 @@ MODEL = Section(
         number("--rotary-base", None, "base of the rotary embedding", default_text=_FROM_CHECKPOINT),
         number("--rotary-percent", None, "share of a head that is rotated", default_text=_FROM_CHECKPOINT),
         number("--rotary-scaling-factor", None, "long-context scaling", default_text=_FROM_CHECKPOINT),
+        number("--mscale", None, "attention scale of YaRN", default_text=_FROM_CHECKPOINT),
+        number("--mscale-all-dim", None, "the same over all widths", default_text=_FROM_CHECKPOINT),
+        switch("--multi-latent-attention", "latent attention (MLA)", default=None, default_text=_FROM_CHECKPOINT),
         choice(
             "--position-embedding-type",
             None,

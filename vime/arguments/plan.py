@@ -6,7 +6,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from vime.arguments import vllm
-from vime.arguments.model_shape import parameter_count
+from vime.arguments.model_shape import cache_width, parameter_count
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _memory(args: Namespace, ranks: int) -> Memory:
         optimizer=0 if args.optimizer_cpu_offload else optimizer,
         reference=local * width if uses_reference else 0,
         engine_weights=count * width // args.rollout_num_gpus_per_engine,
-        kv_cache_per_token=2 * args.num_layers * args.num_query_groups * args.kv_channels * width,
+        kv_cache_per_token=args.num_layers * cache_width(args) * width,
     )
 
 

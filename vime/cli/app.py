@@ -15,6 +15,7 @@ VERBS = {
     "doctor": ("vime.cli.doctor", "doctor", "check this machine and say what to do"),
     "toy": ("vime.cli.toy", "toy", "run the default toy with other sizes"),
     "plot": ("vime.cli.plot", "plot", "draw the reward curve of a run"),
+    "migrate-flags": ("vime.cli.migrate_flags", "migrate_flags", "rewrite a launch script of slime"),
     "ps": ("vime.cli.ps", "ps", "list runs and their processes on this host"),
     "stop": ("vime.cli.stop", "stop", "end a run and all its processes"),
 }

@@ -70,11 +70,13 @@ def check_rows(path: str, rows: Sequence[Row], columns: Columns) -> None:
 def preflight(args: Namespace) -> int:
     """Check the prompt file and every evaluation file. Returns the number of training prompts. Raises DataError.
 
-    Without a file, or with a data source of the user's own, which may read it as it likes, there is nothing to check: 0.
+    Without a file (also when it is assumed), or with a data source of the user's own, which may read it as it likes, there is nothing to check: 0.
     """
     from vime.rollout.eval_config import eval_columns, eval_datasets
 
     count = 0
+    if args.assume_files:
+        return count
     if args.prompt_data is not None and "data_source_path" not in args.given:
         rows = read_rows(args.prompt_data)
         check_rows(args.prompt_data, rows, columns_of(args))

@@ -15,6 +15,11 @@ RUN = Section(
             "YAML file whose keys are set on the arguments last; also names of your own, for hooks",
         ),
         switch("--dry-run", "print the resolved plan (processes, devices, batches, tokens, memory) and start nothing"),
+        switch(
+            "--assume-files",
+            "with --dry-run: do not look for checkpoints, data and other files, which are on another machine; the model's shape is then "
+            "what the model flags say",
+        ),
         choice(
             "--device",
             "auto",

@@ -1,0 +1,236 @@
+"""A launch script of slime as one of ours: flags by their rules, functions by their place, all other words by the vocabulary.
+
+Only text is changed, at the places that the syntax tree gives; the script stays the writer's own, comments and all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vime.migrate.names import GROUPS, IMPLIED, PATHS, Rule, path_here, slime_rule
+from vime.migrate.shell import Span, parse, walk, words
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that was done. `after` is empty where there is no equivalent; `note` says why, or what differs."""
+
+    line: int
+    before: str
+    after: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """`changes`: flags that became others. `dropped`: those without an equivalent. `unknown`: flags that no rule knows and our parser neither."""
+
+    text: str
+    changes: tuple[Change, ...]
+    dropped: tuple[Change, ...]
+    unknown: tuple[Change, ...]
+
+
+@dataclass
+class _Entry:
+    """A flag and its values in an array or a command."""
+
+    flag: Span
+    values: list[Span]
+
+    @property
+    def name(self) -> str:
+        return self.flag.raw.split("=", 1)[0]
+
+    @property
+    def end(self) -> int:
+        return self.values[-1].end if self.values else self.flag.end
+
+    @property
+    def value_texts(self) -> list[str]:
+        inline = self.flag.raw.split("=", 1)[1:]
+        return [*inline, *(value.raw for value in self.values)]
+
+    def text(self) -> str:
+        return " ".join([self.flag.raw, *(value.raw for value in self.values)])
+
+
+@dataclass
+class _Edits:
+    """Replacements of bytes; they do not overlap."""
+
+    source: bytes
+    done: list[tuple[int, int, str]] = field(default_factory=list)
+    #: Text that the vocabulary must not touch, by the mark that stands for it until the end.
+    kept: dict[str, str] = field(default_factory=dict)
+
+    def keep(self, text: str) -> str:
+        mark = f"\x00{len(self.kept)}\x00"
+        self.kept[mark] = text
+        return mark
+
+    def line(self, at: int) -> int:
+        return self.source.count(b"\n", 0, at) + 1
+
+    def result(self) -> str:
+        out, at = [], 0
+        for start, end, new in sorted(self.done):
+            out += [self.source[at:start], new.encode()]
+            at = end
+        return b"".join([*out, self.source[at:]]).decode()
+
+
+def migrate(source: str, vocabulary: Callable[[str], str], known: Mapping[str, object]) -> Migrated:
+    """The script in our words. `vocabulary` translates text at large, `known` has our parser's flags. Pure; the script is not run."""
+    edits = _Edits(source.encode())
+    changes: list[Change] = []
+    dropped: list[Change] = []
+    root = parse(source)
+    for node in walk(root, ("array", "command")):
+        inside = words(node)
+        start = _program(inside) if node.type == "command" else -1
+        if node.type == "command" and start is None:
+            continue
+        entries = _entries(inside[(start or 0) + 1 if node.type == "command" else 0 :])
+        _rewrite(entries, node.type == "array", edits, changes, dropped)
+        if node.type == "command" and start is not None:
+            _add_implied(inside[start], source, edits, changes)
+    _functions(root, edits, changes)
+    text = vocabulary(edits.result())
+    for mark, kept in edits.kept.items():
+        text = text.replace(mark, kept)
+    return Migrated(text, tuple(changes), tuple(dropped), tuple(_unknown(text, known)))
+
+
+def _program(inside: list[Span]) -> int | None:
+    """Where the training program is among a command's words, or None."""
+    for number, word in enumerate(inside):
+        if re.search(r"(^|/)train(_async)?\.py$", word.raw.strip("\"'")):
+            return number
+    return None
+
+
+def _entries(inside: list[Span]) -> list[_Entry]:
+    entries: list[_Entry] = []
+    for word in inside:
+        if word.raw.startswith("--"):
+            entries.append(_Entry(word, []))
+        elif entries and not re.match(r"[\"']?\$\{\w+\[[@*]\]", word.raw):
+            entries[-1].values.append(word)
+    return entries
+
+
+def _rewrite(
+    entries: list[_Entry], in_array: bool, edits: _Edits, changes: list[Change], dropped: list[Change]
+) -> None:
+    groups: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        rule = slime_rule(entry.name)
+        if rule is None:
+            continue
+        if rule.group:
+            groups.setdefault(rule.group, []).append(entry)
+        elif rule.to is None:
+            _drop(entry, rule.note, in_array, edits, dropped)
+        else:
+            _rename(entry, rule, edits, changes)
+    for name, members in groups.items():
+        made, note = GROUPS[name]({one.name: one.value_texts for one in members})
+        first, *others = members
+        line, before = edits.line(first.flag.start), " ".join(one.text() for one in members)
+        if made:
+            edits.done.append((first.flag.start, first.end, " ".join(made)))
+            changes.append(Change(line, before, " ".join(made), note))
+        else:
+            _drop(first, note, in_array, edits, dropped)
+        for other in others:
+            _remove(other, edits)
+
+
+def _rename(entry: _Entry, rule: Rule, edits: _Edits, changes: list[Change]) -> None:
+    assert rule.to is not None
+    equals = "=" in entry.flag.raw
+    values = [
+        (rule.values or {}).get(value.strip("\"'"), value) for value in (entry.value_texts if rule.keeps_values else [])
+    ]
+    new_flag = f"{rule.to}={values[0]}" if equals and values else rule.to
+    edits.done.append((entry.flag.start, entry.flag.end, new_flag))
+    for old, new in zip(entry.values, values[equals:], strict=False):
+        if old.raw != new:
+            edits.done.append((old.start, old.end, new))
+    changes.append(Change(edits.line(entry.flag.start), entry.name, rule.to, rule.note))
+
+
+def _drop(entry: _Entry, note: str, in_array: bool, edits: _Edits, dropped: list[Change]) -> None:
+    """In an array the flag stays as a comment that says why; in a command, where a comment would end it, it goes."""
+    dropped.append(Change(edits.line(entry.flag.start), entry.text(), "", note))
+    start, end = entry.flag.start, entry.end
+    rest = edits.source[end : edits.source.find(b"\n", end)].strip()
+    alone = not edits.source[edits.source.rfind(b"\n", 0, start) + 1 : start].strip() and (
+        not rest or rest.startswith(b"#")
+    )
+    if in_array and alone and b"\n" not in edits.source[start:end]:
+        edits.done.append((start, end, "# " + edits.keep(f"{entry.text()}  # {note}")))
+    else:
+        _remove(entry, edits)
+
+
+def _remove(entry: _Entry, edits: _Edits) -> None:
+    """Cut the words with the blanks before them; with the whole line, where they are alone on it."""
+    start, end = entry.flag.start, entry.end
+    line_start = edits.source.rfind(b"\n", 0, start) + 1
+    line_end = edits.source.find(b"\n", end)
+    line_end = len(edits.source) if line_end < 0 else line_end
+    tail = edits.source[end:line_end].strip()
+    if not edits.source[line_start:start].strip() and tail in (b"", b"\\"):
+        # The last line of a command has no backslash; the one before it then loses its own.
+        edits.done.append((line_start, min(line_end + 1, len(edits.source)), ""))
+        return
+    edits.done.append((start, end, ""))
+
+
+def _add_implied(program: Span, source: str, edits: _Edits, changes: list[Change]) -> None:
+    added = [
+        flag for unwanted, flag in IMPLIED if not any(re.search(rf"(?<![\w-]){one}\b", source) for one in unwanted)
+    ]
+    new = program.raw.replace("train_async.py", "train.py")
+    if added or new != program.raw:
+        edits.done.append((program.start, program.end, " ".join([new, *added])))
+    for flag in added:
+        changes.append(Change(edits.line(program.start), "", flag, "slime sets it for every run"))
+
+
+def _functions(root: Node, edits: _Edits, changes: list[Change]) -> None:
+    """Dotted paths of slime's functions, wherever they are words."""
+    taken = [(start, end) for start, end, _ in edits.done]
+    for node in walk(root, ("word", "string_content", "raw_string")):
+        raw = (node.text or b"").decode()
+        for match in re.finditer("|".join(rf"{re.escape(old)}\w*" for old in PATHS), raw):
+            start = node.start_byte + len(raw[: match.start()].encode())
+            new = path_here(match[0])
+            if any(first < start + len(match[0]) and start < last for first, last in taken):
+                continue
+            edits.done.append((start, start + len(match[0].encode()), new))
+            taken.append((start, start + len(match[0])))
+            changes.append(Change(edits.line(start), match[0], new))
+
+
+def _unknown(text: str, known: Mapping[str, object]) -> list[Change]:
+    """Flags in arrays and training commands of the result that our parser does not have."""
+    found: list[Change] = []
+    data = text.encode()
+    for node in walk(parse(text), ("array", "command")):
+        inside = words(node)
+        start = _program(inside) if node.type == "command" else -1
+        if start is None:
+            continue
+        for entry in _entries(inside[start + 1 :]):
+            if entry.name not in known:
+                found.append(Change(data.count(b"\n", 0, entry.flag.start) + 1, entry.name, ""))
+    return found
