@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from vime.convert.config import ModelShape
-from vime.convert.families import FAMILIES
+from vime.convert.cut import Cut
+from vime.convert.families import Entry, entries
+from vime.convert.shape import ModelShape
 from vime.errors import VimeError
 
 _INDEX = "model.safetensors.index.json"
 # What a directory needs beside the weights for an engine to load it; weights and other formats stay behind.
 _COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja")
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+
+WHOLE = Cut()
 
 
 class HfReader:
@@ -60,68 +66,135 @@ class HfReader:
             raise VimeError(f"the checkpoint has no tensor {name!r}", where=str(self.directory))
         return self._holder[name].get_slice(name)
 
-    def of_layer(self, layer: int, pattern: str) -> Any:
-        """The slice that a rule's name pattern means in this layer."""
-        return self(pattern.format(i=layer))
+    def of_entry(self, entry: Entry, pattern: str) -> Any:
+        """The slice that a name pattern of the entry's rule means."""
+        return self(entry.fill(pattern))
 
     def close(self) -> None:
         self._stack.close()
 
 
+def named_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What a checkpoint holds of `model`: its parameters and its persistent buffers (the router's correction biases)."""
+    found: dict[str, torch.Tensor] = dict(model.named_parameters())
+    for prefix, module in model.named_modules():
+        for name, buffer in module.named_buffers(prefix, recurse=False):
+            if name.rpartition(".")[2] not in module._non_persistent_buffers_set:
+                found[name] = buffer
+    return found
+
+
 @torch.no_grad()
-def load_hf(model: torch.nn.Module, directory: str | Path, shape: ModelShape, rank: int = 0, size: int = 1) -> None:
-    """Fill `model` with tensor-parallel shard `rank` of `size` from a directory, reading only that shard.
+def load_hf(model: torch.nn.Module, directory: str | Path, shape: ModelShape, cut: Cut = WHOLE) -> None:
+    """Fill `model`, the part of one rank, from a directory, reading only that part.
 
     Raises VimeError for a tensor that is missing, left over, or of another shape.
     """
     reader = HfReader(directory)
-    parameters = dict(model.named_parameters())
+    weights = named_weights(model)
     used: set[str] = set()
     try:
-        for name, rule, layer in FAMILIES[shape.model_type].rules(shape):
-            used.update(source.format(i=layer) for source in rule.sources)
-            value = rule.shard(partial(reader.of_layer, layer), shape, rank, size)
-            parameter = parameters.pop(name, None)
-            if parameter is None or parameter.shape != value.shape:
-                held = "no such parameter" if parameter is None else f"shape {tuple(parameter.shape)}"
+        for entry in entries(shape):
+            used.update(entry.sources)
+            name = cut.local_name(entry, shape)
+            if name is None:
+                continue
+            share = cut.share(entry)
+            value = entry.rule.shard(partial(reader.of_entry, entry), shape, share.rank, share.size)
+            held = weights.pop(name, None)
+            if held is None or held.shape != value.shape:
+                found = "no such parameter" if held is None else f"shape {tuple(held.shape)}"
                 raise VimeError(
-                    f"{name}: the model has {held}, the checkpoint gives {tuple(value.shape)}", where=str(directory)
+                    f"{name}: the model has {found}, the checkpoint gives {tuple(value.shape)}", where=str(directory)
                 )
-            parameter.copy_(value)
-        left = reader.names - used
-        # Some exporters write the tied head and the rotary table, which carry nothing.
-        left = {n for n in left if not n.endswith("rotary_emb.inv_freq") and not (shape.tied and n == "lm_head.weight")}
-        if parameters or left:
+            held.copy_(value)
+        left = {name for name in reader.names - used if not _carries_nothing(name, shape)}
+        if weights or left:
             raise VimeError(
-                f"checkpoint and model differ: not filled {sorted(parameters)[:3]}, not used {sorted(left)[:3]}",
+                f"checkpoint and model differ: not filled {sorted(weights)[:3]}, not used {sorted(left)[:3]}",
                 where=str(directory),
             )
     finally:
         reader.close()
 
 
+def _carries_nothing(name: str, shape: ModelShape) -> bool:
+    """Tied heads and rotary tables, which some exporters write, and layers past the last: multi-token prediction, for drafts."""
+    layer = _LAYER.match(name)
+    return (
+        name.endswith("rotary_emb.inv_freq")
+        or (shape.tied and name == "lm_head.weight")
+        or (layer is not None and int(layer[1]) >= shape.layers)
+    )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The ranks that hold the other shares of this rank's tensors; of experts' tensors."""
+
+    tensor: dist.ProcessGroup | None = None
+    expert_tensor: dist.ProcessGroup | None = None
+
+
 @torch.no_grad()
 def iter_hf_weights(
     model: torch.nn.Module,
     shape: ModelShape,
-    group: dist.ProcessGroup | None = None,
+    cut: Cut = WHOLE,
+    groups: Groups = Groups(),
     dtype: torch.dtype | None = None,
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (Hugging Face name, whole contiguous tensor) for each weight of `model`, in export order.
+    """Yield (Hugging Face name, whole contiguous tensor) for each weight of the model, in export order.
 
-    With a tensor-parallel `group` of several ranks each item is gathered, so every rank must exhaust the iterator;
-    all ranks get the same. A yielded tensor may share memory with the parameter: copy before keeping it past a step.
+    Where tensors are cut, every rank of the group must exhaust the iterator; where experts or layers lie on other ranks,
+    every rank of the world. All get the same. A yielded tensor may share memory with the parameter: copy before keeping it
+    past a step.
     """
-    parameters = dict(model.named_parameters())
-    size = group.size() if group is not None else 1
-    for name, rule, layer in FAMILIES[shape.model_type].rules(shape):
-        own = parameters[name].detach()
-        shards = [own]
-        if size > 1:
-            shards = [torch.empty_like(own) for _ in range(size)]
-            dist.all_gather(shards, own.contiguous(), group=group)
-        for source, tensor in zip(rule.sources, rule.merge(shards, shape), strict=True):
-            yield source.format(i=layer), (tensor if dtype is None else tensor.to(dtype)).contiguous()
+    weights = named_weights(model)
+    owners = _owners(weights, shape, cut) if cut.spread else {}
+    for entry in entries(shape):
+        name, group = cut.local_name(entry, shape), groups.tensor if entry.expert is None else groups.expert_tensor
+        whole: tuple[torch.Tensor, ...] = ()
+        if name is not None:
+            own = weights[name].detach()
+            shards = [own] * cut.share(entry).size
+            if len(shards) > 1 and entry.rule.cut is not None:
+                shards = [torch.empty_like(own) for _ in shards]
+                dist.all_gather(shards, own.contiguous(), group=group)
+            whole = tuple(tensor.contiguous() for tensor in entry.rule.merge(shards, shape))
+        if owners:
+            owner, facts = owners[entry.name]
+            if not whole:
+                device = next(iter(weights.values())).device
+                whole = tuple(torch.empty(size, dtype=kind, device=device) for size, kind in facts)
+            for tensor in whole:
+                dist.broadcast(tensor, owner)
+        for source, tensor in zip(entry.sources, whole, strict=True):
+            # Biases that choose experts are kept in fp32 everywhere.
+            yield source, tensor if dtype is None or _is_bias(entry.name) else tensor.to(dtype)
+
+
+def _is_bias(name: str) -> bool:
+    return name.endswith("router.expert_bias")
+
+
+_Owner = tuple[int, list[tuple[torch.Size, torch.dtype]]]
+
+
+def _owners(weights: dict[str, torch.Tensor], shape: ModelShape, cut: Cut) -> dict[str, _Owner]:
+    """By entry: the first rank of the world that holds it, and sizes and types of its whole tensors. A collective."""
+    mine = {}
+    for entry in entries(shape):
+        if (name := cut.local_name(entry, shape)) is not None:
+            shards = [torch.empty_like(weights[name], device="meta")] * cut.share(entry).size
+            mine[entry.name] = [(tensor.shape, tensor.dtype) for tensor in entry.rule.merge(shards, shape)]
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, mine)
+    found: dict[str, _Owner] = {}
+    for rank, names in enumerate(every):
+        for name, facts in names.items():
+            found.setdefault(name, (rank, facts))
+    return found
 
 
 def save_hf(

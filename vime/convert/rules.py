@@ -2,7 +2,7 @@
 
 A rule is a value. `shard` reads only the rows or columns that one tensor-parallel rank holds; `merge` takes every
 rank's shard in rank order and gives whole tensors under their Hugging Face names. `merge` undoes `shard` exactly: both
-only move elements. Patterns carry `{i}` for the layer.
+only move elements. Patterns carry `{i}` for the layer and `{e}` for the expert.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     import torch
 
-    from vime.convert.config import ModelShape
+    from vime.convert.shape import ModelShape
 
 # Gives something that is sliced like the named tensor: a tensor, or a safetensors slice that reads only what is taken.
 Read = Callable[[str], Any]
@@ -67,6 +67,25 @@ class Whole:
 
     def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
         return (shards[0],)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Cut along the output features: the weight of a column-parallel layer."""
+
+    source: str
+    cut: ClassVar[int | None] = 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        source = read(self.source)
+        return source[_block(_length(source, 0), rank, size)]
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        return (_cat(shards),)
 
 
 @dataclass(frozen=True)
@@ -152,8 +171,31 @@ class GateUp:
         return (self.gate, self.up)
 
     def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
-        return _cat([read(name)[_block(shape.ffn, rank, size)] for name in self.sources])
+        parts = [read(name) for name in self.sources]
+        return _cat([part[_block(_length(part, 0), rank, size)] for part in parts])
 
     def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
         halves = [shard.chunk(2) for shard in shards]
         return _cat([gate for gate, _ in halves]), _cat([up for _, up in halves])
+
+
+@dataclass(frozen=True)
+class FusedGateUp:
+    """The same of a tensor that holds the gate above the up projection."""
+
+    source: str
+    cut: ClassVar[int | None] = 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        source = read(self.source)
+        width = _length(source, 0) // 2
+        rows = _block(width, rank, size)
+        return _cat([source[rows], source[width + rows.start : width + rows.stop]])
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        halves = [shard.chunk(2) for shard in shards]
+        return (_cat([gate for gate, _ in halves] + [up for _, up in halves]),)

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from megatron.core.transformer import MegatronModule, TransformerConfig
 
+from vime.convert.shape import ModelShape
 from vime.trainer.context import ContextCut, attend_cut, attend_cut_varlen
 from vime.trainer.kernels import rotate
 
@@ -44,6 +45,7 @@ class PackedSequences:
     cu_seqlens int32 [sequences + 1]; positions int64 [tokens]; cos, sin [tokens, 1, head_dim / 2] in the model's dtype.
     `restore` int64 [tokens] finds each packed token in the concatenated buckets (None: they are in order, unpadded).
     With a `cut`, tokens are those of this rank; cu_seqlens and `longest` still describe whole sequences.
+    cos and sin may be of the first part of a head only; `interleaved`: neighbours are rotated together, not halves.
     """
 
     cu_seqlens: torch.Tensor
@@ -54,28 +56,28 @@ class PackedSequences:
     buckets: tuple[Bucket, ...] = ()
     restore: torch.Tensor | None = None
     cut: ContextCut | None = None
+    interleaved: bool = False
     # Megatron reads this: anything but "thd" leaves the [tokens, 1, heads, dim] layout and the rotation to us.
     qkv_format: str = field(default="packed", init=False)
 
 
 class Rotary:
-    """Inverse frequencies of a model [head_dim / 2] fp32, and the factor that cosines and sines are multiplied by."""
+    """Inverse frequencies of a model [rotated / 2] fp32, and the factor that cosines and sines are multiplied by."""
 
-    def __init__(self, inverse: torch.Tensor, scale: float) -> None:
-        self.inverse, self.scale = inverse, scale
+    def __init__(self, inverse: torch.Tensor, scale: float, interleaved: bool = False) -> None:
+        self.inverse, self.scale, self.interleaved = inverse, scale, interleaved
 
     @classmethod
-    def from_hf(cls, config: Any, device: torch.device) -> Rotary:
+    def from_hf(cls, config: Any, shape: ModelShape, device: torch.device) -> Rotary:
         """The frequencies that transformers uses for this configuration, so that both agree for every scaling."""
-        rope = config.rope_parameters
-        if rope["rope_type"] == "default":
-            dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-            inverse = 1.0 / (rope["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim))
-            return cls(inverse.to(device), 1.0)
+        if shape.rope_type == "default":
+            dim = shape.rotated
+            inverse = 1.0 / (shape.rope_theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim))
+            return cls(inverse.to(device), 1.0, shape.interleaved)
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-        inverse, scale = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, device)
-        return cls(inverse, scale)
+        inverse, scale = ROPE_INIT_FUNCTIONS[shape.rope_type](config, device)
+        return cls(inverse, scale, shape.interleaved)
 
     def tables(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin [tokens, 1, head_dim / 2] for int positions [tokens]; computed in fp32."""
@@ -110,6 +112,7 @@ def pack(
         buckets=buckets,
         restore=restore,
         cut=cut,
+        interleaved=rotary.interleaved,
     )
 
 
@@ -140,8 +143,12 @@ def _buckets(
     return tuple(buckets), padded_start.repeat_interleave(sizes) + positions
 
 
-def attend_buckets(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
-    """Causal attention within each sequence, batched by like length: q [tokens, heads, dim], k and v [tokens, groups, dim]."""
+def attend_buckets(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences, scale: float | None = None
+) -> torch.Tensor:
+    """Causal attention within each sequence, batched by like length: q [tokens, heads, dim], k and v [tokens, groups, dim].
+
+    `scale` multiplies q k, 1 / sqrt(dim) when None."""
     repeat = q.shape[1] // k.shape[1]
     outputs = []
     for bucket in packed.buckets:
@@ -153,16 +160,18 @@ def attend_buckets(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: Pa
         query, key, value = padded
         if repeat > 1:
             key, value = (x.repeat_interleave(repeat, 1) for x in (key, value))
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        outputs.append(out.transpose(1, 2).reshape(bucket.rows * bucket.length, *q.shape[1:]))
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+        outputs.append(out.transpose(1, 2).reshape(bucket.rows * bucket.length, q.shape[1], -1))
     out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return out if packed.restore is None else out.index_select(0, packed.restore)
 
 
-def attend_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
+def attend_varlen(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences, scale: float | None = None
+) -> torch.Tensor:
     """The same on a GPU."""
     cu, longest = packed.cu_seqlens, packed.longest
-    return varlen_kernel(q, k, v, cu, cu, longest, longest)
+    return varlen_kernel(q, k, v, cu, cu, longest, longest, scale)
 
 
 def varlen_kernel(
@@ -173,19 +182,24 @@ def varlen_kernel(
     cu_k: torch.Tensor,
     longest_q: int,
     longest_k: int,
+    scale: float | None = None,
 ) -> torch.Tensor:
     """FlashAttention 3 where installed, else torch's variable-length kernel: q [queries, heads, dim], k and v
     [keys, groups, dim], causal with the last query of a sequence at its last key."""
+    width = v.shape[-1]
+    if width != q.shape[-1]:  # the kernels take one width
+        v = F.pad(v, (0, q.shape[-1] - width))
+        return varlen_kernel(q, k, v, cu_q, cu_k, longest_q, longest_k, scale)[..., :width]
     flash = _flash_attention()
     if flash is not None:
-        out = flash(q, k, v, cu_q, cu_k, longest_q, longest_k, causal=True)
+        out = flash(q, k, v, cu_q, cu_k, longest_q, longest_k, softmax_scale=scale, causal=True)
         return out[0] if isinstance(out, tuple) else out
     from torch.nn.attention.varlen import varlen_attn
 
     repeat = q.shape[1] // k.shape[1]
     if repeat > 1:
         k, v = (x.repeat_interleave(repeat, 1) for x in (k, v))
-    return varlen_attn(q, k, v, cu_q, cu_k, longest_q, longest_k, window_size=(-1, 0))
+    return varlen_attn(q, k, v, cu_q, cu_k, longest_q, longest_k, scale=scale, window_size=(-1, 0))
 
 
 @functools.cache
@@ -198,6 +212,8 @@ def _flash_attention() -> Callable[..., Any] | None:
 
 class PackedAttention(MegatronModule):
     """Megatron's core attention for this trainer: rotation, then causal attention over packed sequences."""
+
+    rotates = True
 
     def __init__(self, config: TransformerConfig, layer_number: int, **_: Any) -> None:
         super().__init__(config=config)
@@ -213,13 +229,13 @@ class PackedAttention(MegatronModule):
         **_: Any,
     ) -> torch.Tensor:
         """[tokens, 1, heads or groups, dim] each -> [tokens, 1, heads * dim]."""
-        q, k, v = query.squeeze(1), key.squeeze(1), value.squeeze(1)
-        q = rotate(q, packed_seq_params.cos, packed_seq_params.sin)
-        k = rotate(k, packed_seq_params.cos, packed_seq_params.sin)
-        on_cpu, cut = q.device.type == "cpu", packed_seq_params.cut
+        q, k, v, packed = query.squeeze(1), key.squeeze(1), value.squeeze(1), packed_seq_params
+        if self.rotates:
+            q, k = (rotate(x, packed.cos, packed.sin, packed.interleaved) for x in (q, k))
+        on_cpu, cut, scale = q.device.type == "cpu", packed.cut, self.config.softmax_scale
         if cut is not None:
-            k, v = cut.gather(torch.cat((k, v), -1)).chunk(2, -1)
-            out = (attend_cut if on_cpu else attend_cut_varlen)(q, k, v, cut)
+            k, v = cut.gather(torch.cat((k, v), -1)).split([k.shape[-1], v.shape[-1]], -1)
+            out = (attend_cut if on_cpu else attend_cut_varlen)(q, k, v, cut, scale)
         else:
-            out = (attend_buckets if on_cpu else attend_varlen)(q, k, v, packed_seq_params)
+            out = (attend_buckets if on_cpu else attend_varlen)(q, k, v, packed, scale)
         return out.reshape(q.shape[0], 1, -1)

@@ -119,7 +119,9 @@ def combine(own: torch.Tensor, places: torch.Tensor, total: int, group: dist.Pro
     return _Combine.apply(own, places, total, group)
 
 
-def attend_cut(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: ContextCut) -> torch.Tensor:
+def attend_cut(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: ContextCut, scale: float | None = None
+) -> torch.Tensor:
     """Causal attention of own queries [own tokens, heads, dim] over all keys and values [tokens, groups, dim], on a CPU."""
     repeat = q.shape[1] // k.shape[1]
     outputs, at = [], 0
@@ -130,13 +132,17 @@ def attend_cut(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: ContextCu
             x[run.start : run.start + run.last].transpose(0, 1)[None].repeat_interleave(repeat, 1) for x in (k, v)
         )
         seen = torch.ones(count, run.last, dtype=torch.bool, device=q.device).tril(run.first)
-        outputs.append(F.scaled_dot_product_attention(query, key, value, attn_mask=seen)[0].transpose(0, 1))
+        outputs.append(
+            F.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scale)[0].transpose(0, 1)
+        )
         at += count
     # A rank without tokens still owes its part to the others' keys: nothing, through a zero of the right shape.
-    return torch.cat(outputs) if outputs else q + (k.sum() + v.sum()) * 0
+    return torch.cat(outputs) if outputs else q[..., : v.shape[-1]] + (k.sum() + v.sum()) * 0
 
 
-def attend_cut_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: ContextCut) -> torch.Tensor:
+def attend_cut_varlen(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: ContextCut, scale: float | None = None
+) -> torch.Tensor:
     """The same on a GPU, in one call of a variable-length kernel whose causal mask is aligned to the last query and key."""
     from vime.trainer.attention import varlen_kernel
 
@@ -151,6 +157,7 @@ def attend_cut_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: Co
         seen.cumsum(0).to(torch.int32),
         int(counts.max()),
         int(seen.max()),
+        scale,
     )
 
 

@@ -14,31 +14,44 @@ import torch.nn.functional as F
 
 class _Rotate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
         ctx.save_for_backward(cos, sin)
-        return _turn(x, cos, sin, 1.0)
+        ctx.interleaved = interleaved
+        return _turn(x, cos, sin, 1.0, interleaved)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:  # type: ignore[override]
         cos, sin = ctx.saved_tensors
-        return _turn(grad, cos, sin, -1.0), None, None
+        return _turn(grad, cos, sin, -1.0, ctx.interleaved), None, None, None
 
 
-def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, direction: float) -> torch.Tensor:
+def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, direction: float, interleaved: bool) -> torch.Tensor:
+    if x.is_cuda and not interleaved and 2 * cos.shape[-1] == x.shape[-1]:
+        from vime.trainer import fused
+
+        return fused.turn(x, cos, sin, direction)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    real, imaginary = x.chunk(2, -1)
-    out_real, out_imaginary = out.chunk(2, -1)
+    width = 2 * cos.shape[-1]
+    if width < x.shape[-1]:
+        out[..., width:] = x[..., width:]
+    real, imaginary = _parts(x[..., :width], interleaved)
+    out_real, out_imaginary = _parts(out[..., :width], interleaved)
     torch.mul(real, cos, out=out_real).addcmul_(imaginary, sin, value=-direction)
     torch.mul(imaginary, cos, out=out_imaginary).addcmul_(real, sin, value=direction)
     return out
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding of x [tokens, heads, dim]: the halves of `dim` are real and imaginary part.
+def _parts(x: torch.Tensor, interleaved: bool) -> tuple[torch.Tensor, ...]:
+    return (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
 
-    cos, sin [tokens, 1, dim / 2] in the dtype of x; they get no gradient.
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False) -> torch.Tensor:
+    """Rotary embedding of x [tokens, heads, dim]: the halves (or, `interleaved`, even and odd elements) are real and
+    imaginary part.
+
+    cos, sin [tokens, 1, rotated / 2] in the dtype of x; they get no gradient. What of `dim` is past `rotated` stays as it is.
     """
-    return _Rotate.apply(x, cos, sin)
+    return _Rotate.apply(x, cos, sin, interleaved)
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -80,6 +93,8 @@ class _SwiGlu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        # Ranks that share a sequence each have the gradient of their tokens: Megatron adds up those of marked weights.
+        self.weight.sequence_parallel = config.sequence_parallel
         ctx.save_for_backward(x)
         gate, up = x.chunk(2, -1)
         return F.silu(gate).mul_(up)

@@ -23,7 +23,8 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
 from vime.arguments.megatron import given_fields
 from vime.trainer import cpu
-from vime.trainer.model import PolicyModel, training_dtype
+from vime.trainer.architecture import training_dtype
+from vime.trainer.model import PolicyModel
 
 
 def wrap_model(model: PolicyModel, args: Any) -> DistributedDataParallel:

@@ -10,51 +10,70 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from vime.convert.cut import Cut, Share
+from vime.convert.hf import Groups
 from vime.errors import VimeError
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks and how they are cut: data x context x tensor, tensor innermost. Pipeline and expert cuts are not
-    built yet."""
+    """How many ranks and how they are cut, Megatron's order: pipeline x data x context x tensor, tensor innermost. Experts are
+    dealt out over the same ranks as data x `expert` x `expert_tensor`. `sequence`: tensor ranks share the tokens between layers.
+    """
 
     world_size: int
-    tensor: int
+    tensor: int = 1
     context: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    expert_tensor: int = 1
+    sequence: bool = False
 
     @property
     def data(self) -> int:
-        return self.world_size // (self.tensor * self.context)
+        return self.world_size // (self.tensor * self.context * self.pipeline)
 
     def data_rank(self, rank: int) -> int:
         """Which part of the samples `rank` trains."""
-        return rank // (self.tensor * self.context)
+        return rank // (self.tensor * self.context) % self.data
+
+    def cut(self, rank: int) -> Cut:
+        """Which part of the model `rank` holds."""
+        stage_size = self.world_size // self.pipeline
+        within = rank % stage_size
+        return Cut(
+            tensor=Share(rank % self.tensor, self.tensor),
+            expert=Share(within // self.expert_tensor % self.expert, self.expert),
+            expert_tensor=Share(within % self.expert_tensor, self.expert_tensor),
+            stage=Share(rank // stage_size, self.pipeline),
+        )
 
     @classmethod
     def from_args(cls, args: Any, world_size: int) -> Layout:
         """Raises VimeError for a cut that does not fit the world or is not supported."""
-        for flag in ("pipeline_model_parallel_size", "expert_model_parallel_size"):
-            if getattr(args, flag) != 1:
+        if args.pipeline_model_parallel_size != 1:
+            raise VimeError(
+                f"--pipeline-model-parallel-size {args.pipeline_model_parallel_size} is not supported yet",
+                hint="use --tensor-model-parallel-size and data parallelism",
+            )
+        tensor, context = args.tensor_model_parallel_size or 1, args.context_parallel_size or 1
+        left = world_size
+        for flag, size in (("tensor-model-parallel-size", tensor), ("context-parallel-size", context)):
+            if left % size:
                 raise VimeError(
-                    f"--{flag.replace('_', '-')} {getattr(args, flag)} is not supported yet",
-                    hint="use --tensor-model-parallel-size and data parallelism",
+                    f"--{flag} {size} does not divide the {left} trainer ranks that are left to it",
+                    hint=f"use one of {[n for n in range(1, left + 1) if left % n == 0]}",
                 )
-        if args.sequence_parallel:
-            raise VimeError("--sequence-parallel is not supported without Transformer Engine", hint="leave it out")
-        tensor = args.tensor_model_parallel_size or 1
-        if world_size % tensor:
+            left //= size
+        expert, expert_tensor = args.expert_model_parallel_size or 1, args.expert_tensor_parallel_size or tensor
+        if world_size % (expert * expert_tensor):
             raise VimeError(
-                f"--tensor-model-parallel-size {tensor} does not divide the {world_size} trainer ranks",
-                hint=f"use one of {[n for n in range(1, world_size + 1) if world_size % n == 0]}",
+                f"--expert-model-parallel-size {expert} x --expert-tensor-parallel-size {expert_tensor} does not divide the "
+                f"{world_size} trainer ranks"
             )
-        context = args.context_parallel_size or 1
-        if world_size % (tensor * context):
-            raise VimeError(
-                f"--context-parallel-size {context} does not divide the {world_size // tensor} ranks that "
-                f"--tensor-model-parallel-size {tensor} leaves",
-                hint=f"use one of {[n for n in range(1, world_size // tensor + 1) if world_size // tensor % n == 0]}",
-            )
-        return cls(world_size, tensor, context)
+        # Without other ranks there is nothing to share.
+        sequence = bool(args.sequence_parallel) and tensor > 1
+        return cls(world_size, tensor, context, 1, expert, expert_tensor, sequence)
 
 
 def init_process_groups(layout: Layout, rank: int, device: torch.device, timeout_minutes: float = 10) -> None:
@@ -75,6 +94,8 @@ def init_process_groups(layout: Layout, rank: int, device: torch.device, timeout
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=layout.tensor,
             context_parallel_size=layout.context,
+            expert_model_parallel_size=layout.expert,
+            expert_tensor_parallel_size=layout.expert_tensor,
             create_gloo_process_groups=device.type != "cpu",
         )
 
@@ -93,6 +114,13 @@ def tensor_group() -> dist.ProcessGroup:
     from megatron.core import parallel_state
 
     return parallel_state.get_tensor_model_parallel_group()
+
+
+def weight_groups() -> Groups:
+    """The ranks that hold the other shares of this rank's tensors."""
+    from megatron.core import parallel_state
+
+    return Groups(tensor_group(), parallel_state.get_expert_tensor_parallel_group())
 
 
 def context_group() -> dist.ProcessGroup:

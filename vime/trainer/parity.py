@@ -120,11 +120,9 @@ def hf_hidden_states(
     """(layer name, hidden states of all sequences one after another) of a Hugging Face model with these weights, fp32."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    # Loaded as from a file: transformers keeps experts in another form than checkpoints do.
     state = {name: tensor.detach().cpu().float() for name, tensor in weights}
-    if config.tie_word_embeddings:
-        state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    model.load_state_dict(state)
+    model = AutoModelForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype=torch.float32).eval()
     names = ["embedding", *(f"layer {i}" for i in range(config.num_hidden_layers)), "final norm"]
     points = [model.model.embed_tokens, *model.model.layers, model.model.norm]
     seen: dict[str, list[torch.Tensor]] = {name: [] for name in names}

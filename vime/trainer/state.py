@@ -9,20 +9,21 @@ import torch
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
+from vime.convert.hf import named_weights
 from vime.trainer.optimizer import inner_optimizers
 
 
 def model_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """This rank's parameters by name."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    """This rank's weights by name."""
+    return {name: weight.detach() for name, weight in named_weights(model).items()}
 
 
 @torch.no_grad()
 def load_model_state(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
     """Undo `model_state`."""
-    parameters = dict(model.named_parameters())
+    weights = named_weights(model)
     for name, value in state.items():
-        parameters[name].copy_(value)
+        weights[name].copy_(value)
 
 
 def optimizer_state(optimizer: MegatronOptimizer, separate_main: bool) -> list[dict[str, Any]]:

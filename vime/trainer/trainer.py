@@ -38,7 +38,7 @@ from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.clock import Clock
 from vime.trainer.critic import Critic, role_args
 from vime.trainer.learner import Learner
-from vime.trainer.model import build_model
+from vime.trainer.model import PolicyModel, build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
 from vime.trainer.routing import Routing
 from vime.trainer.saving import Checkpoints
@@ -67,6 +67,7 @@ class Trainer:
         self.data_rank = self.layout.data_rank(rank)
         self.restored: Any = None
         self.steps_done = 0
+        self.cut = self.layout.cut(rank)
 
     @property
     def first_of_part(self) -> bool:
@@ -92,7 +93,7 @@ class Trainer:
         self.hf_config = read_hf_config(self.args.hf_checkpoint)
         self.shape = model_shape(self.hf_config, where=str(self.args.hf_checkpoint))
         check_args(self.args, self.shape, where=str(self.args.hf_checkpoint))
-        self.model = build_model(self.shape, self.hf_config, self.args, self.device, self.layout.tensor)
+        self.model = self._build_model(self.args)
         self.dtype = self.model.config.params_dtype
         self.weights = NamedWeights(self.model)
         replays = self.args.use_routing_replay or self.args.use_rollout_routing_replay
@@ -135,10 +136,13 @@ class Trainer:
 
     def _build_critic(self, resume: int | None) -> Critic:
         """A critic that starts as the policy does, or as it was saved beside it."""
-        trunk = build_model(self.shape, self.hf_config, self._critic_args, self.device, self.layout.tensor)
+        trunk = self._build_model(self._critic_args)
         critic = Critic(self._critic_args, trunk, self.model, self.device, self.steps_per_rollout)
         parts = None
         if resume is not None:
+    def _build_model(self, args: Any) -> PolicyModel:
+        return build_model(self.shape, self.hf_config, args, self.device, self.layout, self.cut)
+
             parts = self.checkpoints.load_beside(Path(self.args.load) / CRITIC, resume)
             state.load_model_state(critic.model, parts["model"])
         critic.ready()
@@ -162,7 +166,7 @@ class Trainer:
             model_parallel_cuda_manual_seed(self.args.seed)
 
     def _load_hf(self, directory: str | Path) -> None:
-        hf.load_hf(self.model, directory, self.shape, self.place.tensor_rank, self.layout.tensor)
+        hf.load_hf(self.model, directory, self.shape, self.cut)
 
     def _load_reference(self, resume: int | None) -> None:
         """From --ref-load; after a resume, when the reference follows the policy, from beside the policy's checkpoint."""
@@ -228,14 +232,14 @@ class Trainer:
         return self.checkpoints.save(root, rollout_id, self.actor, run | {"blob": blob}, optimizer)
 
     def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """(Hugging Face name, whole tensor) of every weight, gathered over tensor ranks; collective, to be exhausted."""
-        return hf.iter_hf_weights(self.model, self.shape, parallel.tensor_group(), dtype)
+        """(Hugging Face name, whole tensor) of every weight, gathered over ranks; collective, to be exhausted."""
+        return hf.iter_hf_weights(self.model, self.shape, self.cut, parallel.weight_groups(), dtype)
 
     def save_hf(self, directory: str | Path) -> None:
         """Export to a Hugging Face directory, with the configuration and tokenizer of `--hf-checkpoint`; collective."""
         if self.place.rank == 0:
             hf.save_hf(self.iter_hf_weights(), directory, self.args.hf_checkpoint)
-        elif self.place.data_rank == 0:
+        elif self.place.data_rank == 0 or self.cut.spread:
             for _ in self.iter_hf_weights():
                 pass
         dist.barrier()

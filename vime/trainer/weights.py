@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
+from vime.convert.hf import named_weights
+
 Weights = dict[str, torch.Tensor]
 
 
@@ -24,7 +26,7 @@ class NamedWeights:
     def keep(self, name: str) -> None:
         """Copy what the model holds now under `name`, into the same memory when it was kept before."""
         held = self._copies.setdefault(name, {})
-        for key, parameter in self._model.named_parameters():
+        for key, parameter in named_weights(self._model).items():
             if key not in held:
                 held[key] = torch.empty(parameter.shape, dtype=parameter.dtype, pin_memory=parameter.is_cuda)
             held[key].copy_(parameter, non_blocking=True)
@@ -34,7 +36,7 @@ class NamedWeights:
     def put(self, name: str) -> None:
         """Copy `name` into the model. Raises KeyError when it was never kept."""
         held = self._copies[name]
-        for key, parameter in self._model.named_parameters():
+        for key, parameter in named_weights(self._model).items():
             parameter.copy_(held[key], non_blocking=True)
         self._wait()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,80 +15,83 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from transformers import LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM
 
 from vime.convert import hf
-from vime.convert.config import ModelShape, check_args, model_shape, read_hf_config
-from vime.convert.families import FAMILIES, supported
-from vime.convert.rules import GateUp, QueryKeyValue, Vocabulary
+from vime.convert.config import check_args, model_shape, read_hf_config
+from vime.convert.cut import Cut, Share
+from vime.convert.families import FAMILIES, entries, supported
+from vime.convert.rules import FusedGateUp, GateUp, QueryKeyValue, Vocabulary
+from vime.convert.shape import ModelShape
 from vime.errors import VimeError
 
 
-def a_shape(family: str, *, groups: int = 4, per_group: int = 2, vocab: int = 21, tied: bool = False) -> ModelShape:
-    return ModelShape(
-        model_type=family,
-        layers=2,
-        hidden=24,
-        ffn=8,
-        heads=groups * per_group,
-        groups=groups,
-        head_dim=2,
-        vocab=vocab,
-        norm_eps=1e-6,
-        tied=tied,
-        max_positions=16,
-        rope_theta=1e4,
-        rope_type="default",
-    )
+def a_shape(family: str, *, groups: int = 4, per_group: int = 2, vocab: int = 21) -> ModelShape:
+    heads = groups * per_group
+    sizes = {"hidden_size": 24, "num_attention_heads": heads, "num_key_value_heads": groups, "vocab_size": vocab}
+    return model_shape(tiny_models.make_config(family, **sizes | ({} if family == "deepseek_v3" else {"head_dim": 2})))
 
 
-def hf_shapes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
-    """Shapes that transformers gives a model of this shape: the truth to convert from."""
-    classes = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
-    from transformers import AutoModelForCausalLM
-
-    config = classes[shape.model_type](
-        vocab_size=shape.vocab,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.ffn,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.groups,
-        head_dim=shape.head_dim,
-        tie_word_embeddings=shape.tied,
-    )
-    with torch.device("meta"):
+def weights_of(config: Any, directory: Path) -> dict[str, torch.Tensor]:
+    """The weights of a model of this configuration as transformers writes them, every element another number."""
+    with torch.device("cpu"):
         model = AutoModelForCausalLM.from_config(config)
-    named = {name: tuple(p.shape) for name, p in model.state_dict().items()}
-    return {name: size for name, size in named.items() if not (shape.tied and name == "lm_head.weight")}
+    model.save_pretrained(directory)
+    serial = itertools.count()
+    return {
+        name: torch.arange(start := next(serial) * 1e4, start + tensor.numel(), dtype=torch.float64).reshape(
+            tensor.shape
+        )
+        for name, tensor in load_file(directory / "model.safetensors").items()
+    }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(sorted(FAMILIES)),
     st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2]),
     st.integers(1, 3),
     st.integers(5, 40),
     st.booleans(),
 )
-def test_round_trip_is_exact_for_any_cut(family: str, ranks: int, per_group: int, vocab: int, tied: bool) -> None:
-    shape = a_shape(family, per_group=per_group, vocab=vocab, tied=tied)
-    serial = iter(range(10**6))
-    source = {
-        name: torch.tensor([float(next(serial)) for _ in range(torch.Size(size).numel())]).reshape(size)
-        for name, size in hf_shapes(shape).items()
-    }
+def test_round_trip_is_exact_for_any_cut(
+    family: str, tensor: int, expert: int, expert_tensor: int, per_group: int, vocab: int, tied: bool
+) -> None:
+    over: dict[str, Any] = {"vocab_size": vocab, "tie_word_embeddings": tied, "num_attention_heads": 4 * per_group}
+    config = tiny_models.make_config(family, num_key_value_heads=4, hidden_size=24, **over)
+    shape = model_shape(config)
+    with tempfile.TemporaryDirectory() as folder:
+        source = weights_of(config, Path(folder))
     back: dict[str, torch.Tensor] = {}
-    for _, rule, layer in FAMILIES[family].rules(shape):
+    for entry in entries(shape):
+        ranks = tensor if entry.expert is None else expert_tensor
+        cuts = [
+            Cut(Share(r, tensor), Share(e, expert), Share(r, expert_tensor))
+            for r in range(ranks)
+            for e in range(expert)
+        ]
+        holders = [cut for cut in cuts if cut.local_name(entry, shape) is not None]
+        assert len(holders) == ranks * (1 if entry.expert is not None else expert)
         shards = [
-            rule.shard(lambda name, layer=layer: source[name.format(i=layer)], shape, rank, ranks)
+            entry.rule.shard(lambda name, entry=entry: source[entry.fill(name)], shape, rank, ranks)
             for rank in range(ranks)
         ]
         assert len({shard.shape for shard in shards}) == 1
-        merged = rule.merge(shards, shape)
-        back |= {name.format(i=layer): t for name, t in zip(rule.sources, merged, strict=True)}
+        back |= zip(entry.sources, entry.rule.merge(shards, shape), strict=True)
     assert set(back) == set(source)
     assert all(torch.equal(back[name], source[name]) for name in source)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_expert_and_layer_is_somewhere_once(family: str) -> None:
+    shape = model_shape(tiny_models.make_config(family, num_hidden_layers=4))
+    cuts = [Cut(expert=Share(e, 4), stage=Share(s, 2)) for e in range(4) for s in range(2)]
+    for entry in entries(shape):
+        places = {(cut.stage.rank, cut.expert.rank): name for cut in cuts if (name := cut.local_name(entry, shape))}
+        assert len(places) == (4 if entry.expert is None else 1)
+        assert len({stage for stage, _ in places}) == len(set(places.values())) == 1
 
 
 def test_queries_lie_beside_the_keys_they_attend_with() -> None:
@@ -105,6 +110,8 @@ def test_each_rank_gates_its_own_rows() -> None:
     source = {"g": torch.arange(8.0)[:, None], "u": 100 + torch.arange(8.0)[:, None]}
     shard = GateUp("g", "u").shard(source.__getitem__, a_shape("llama"), 1, 2)
     assert shard[:, 0].tolist() == [4, 5, 6, 7, 104, 105, 106, 107]
+    fused = {"both": torch.cat((source["g"], source["u"]))}
+    assert torch.equal(FusedGateUp("both").shard(fused.__getitem__, a_shape("glm4"), 1, 2), shard)
 
 
 def test_padded_vocabulary_is_zero_and_goes_away() -> None:
@@ -126,7 +133,9 @@ def a_checkpoint(path: Path, **config: Any) -> Path:
 
 def test_unsupported_families_are_refused_with_the_supported_ones(tmp_path: Path) -> None:
     """THUDM/slime#2129: an unregistered architecture failed deep inside the conversion."""
-    with pytest.raises(VimeError, match="'minimax_m2' cannot be converted; supported: llama, qwen2, qwen3") as caught:
+    with pytest.raises(
+        VimeError, match="'minimax_m2' cannot be converted; supported: deepseek_v3, glm4, glm4_moe, llama, "
+    ) as caught:
         read_hf_config(a_checkpoint(tmp_path / "m", model_type="minimax_m2"))
     assert "families.py" in (caught.value.hint or "")
     assert supported() == tuple(sorted(FAMILIES))
@@ -152,12 +161,15 @@ def test_a_directory_without_a_configuration_is_refused(tmp_path: Path, content:
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
             "rope_type='dynamic'",
         ),
+        ("qwen3_moe", {"attention_bias": True}, "attention_bias=True"),
+        ("glm4_moe", {"norm_topk_prob": False}, "norm_topk_prob=False"),
+        ("deepseek_v3", {"topk_group": 4}, "topk_group=4"),
+        ("deepseek_v3", {"attention_bias": True}, "attention_bias=True"),
     ],
 )
 def test_settings_that_would_be_computed_wrongly_are_refused(family: str, setting: dict[str, Any], named: str) -> None:
-    classes = {"llama": LlamaConfig, "qwen2": Qwen2Config}
     with pytest.raises(VimeError, match=named):
-        model_shape(classes[family](**setting))
+        model_shape(tiny_models.make_config(family, **setting))
 
 
 def test_every_contradicting_flag_is_listed() -> None:

@@ -31,7 +31,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("hf")
     return {
         family: tiny_models.make_checkpoint(root / family, family, tied=family == "qwen2")
-        for family in ("llama", "qwen2", "qwen3")
+        for family in tiny_models.FAMILIES
     }
 
 

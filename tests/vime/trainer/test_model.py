@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_models
 import torch
+from safetensors.torch import load_file
 from tiny_models import VOCAB, make_args, make_samples
 from transformers import AutoModelForCausalLM
 
 from vime.convert import hf
 from vime.convert.config import model_shape, read_hf_config
 from vime.errors import VimeError
+from vime.trainer.architecture import transformer_config
 from vime.trainer.attention import pack
-from vime.trainer.model import build_model, transformer_config
+from vime.trainer.model import build_model
+from vime.trainer.parallel import Layout
 from vime.trainer.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -34,7 +38,7 @@ def logits_of_both(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
     return own, expected
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_logits_equal_hugging_face(checkpoints: dict[str, Path], family: str) -> None:
     own, expected = logits_of_both(checkpoints[family])
     assert (own - expected).abs().max() <= 1e-5
@@ -59,6 +63,36 @@ def test_logits_equal_hugging_face(checkpoints: dict[str, Path], family: str) ->
 def test_scaled_rotary_embeddings_equal_hugging_face(tmp_path: Path, scaling: dict[str, float]) -> None:
     path = tiny_models.make_checkpoint(tmp_path / "m", "llama", rope_parameters=scaling)
     own, expected = logits_of_both(path)
+    assert (own - expected).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("family", "setting"),
+    [
+        ("deepseek_v3", {"q_lora_rank": None}),
+        ("deepseek_v3", {"rope_interleave": False, "n_group": 1, "topk_group": 1}),
+        (
+            "deepseek_v3",
+            {
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 32,
+                    "rope_theta": 10000.0,
+                    "mscale": 1.0,
+                    "mscale_all_dim": 0.7,
+                }
+            },
+        ),
+        ("qwen3_moe", {"norm_topk_prob": False}),
+        ("qwen3_moe", {"mlp_only_layers": [0]}),
+        ("glm4_moe", {"use_qk_norm": False, "attention_bias": False, "n_shared_experts": 2}),
+        ("glm4", {"attention_bias": False, "tied": True}),
+    ],
+    ids=str,
+)
+def test_variants_of_a_family_equal_hugging_face(tmp_path: Path, family: str, setting: dict[str, Any]) -> None:
+    own, expected = logits_of_both(tiny_models.make_checkpoint(tmp_path / "m", family, **setting))
     assert (own - expected).abs().max() <= 1e-5
 
 
@@ -102,7 +136,7 @@ def test_gradients_of_chunked_scoring_equal_whole(checkpoints: dict[str, Path]) 
 def test_heads_that_ranks_do_not_divide_are_refused(checkpoints: dict[str, Path]) -> None:
     shape = model_shape(read_hf_config(checkpoints["llama"]))
     with pytest.raises(VimeError, match="2 key/value heads cannot be cut over --tensor-model-parallel-size 4"):
-        transformer_config(shape, make_args(checkpoints["llama"]), CPU, 4)
+        transformer_config(shape, make_args(checkpoints["llama"]), CPU, Layout(4, 4))
 
 
 def test_export_gives_back_every_bit(checkpoints: dict[str, Path]) -> None:
@@ -111,10 +145,9 @@ def test_export_gives_back_every_bit(checkpoints: dict[str, Path]) -> None:
         trainer = Trainer(args)
         trainer.init()
         config = read_hf_config(path)
-        twin = build_model(model_shape(config), config, args, CPU, 1)
+        twin = build_model(model_shape(config), config, args, CPU, Layout(1))
         hf.load_hf(twin, path, model_shape(config))
         exported = dict(hf.iter_hf_weights(twin, model_shape(config)))
-        original = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict()
-        tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
-        assert set(exported) == set(original) - tied
+        original = load_file(path / "model.safetensors")
+        assert set(exported) == set(original)
         assert all(torch.equal(exported[name], original[name]) for name in exported)

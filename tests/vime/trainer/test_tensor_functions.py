@@ -17,6 +17,7 @@ CPU = torch.device("cpu")
 
 class Fp32:
     params_dtype = torch.float32
+    sequence_parallel = False
 
 
 def gradients(outputs: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:

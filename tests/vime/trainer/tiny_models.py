@@ -15,43 +15,75 @@ from vime.sample import Sample, Status
 VOCAB = 97  # odd on purpose: tensor parallelism must pad it
 
 
-def make_checkpoint(
-    path: Path, family: str, *, seed: int = 0, tied: bool = False, layers: int = 2, **extra: Any
-) -> Path:
-    """Write a random model of `family`; biases and norms are moved off their trivial initial values."""
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+_MOE: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
+_SIGMOID_MOE: dict[str, Any] = _MOE | {
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
+#: What a family's configuration has beside the common sizes. DeepSeek's chooses among groups of experts.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "deepseek_v3": _SIGMOID_MOE
+    | {
+        "num_key_value_heads": 4,
+        "q_lora_rank": 24,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 16,
+        "qk_nope_head_dim": 32,
+        "v_head_dim": 24,
+        "n_group": 4,
+        "topk_group": 2,
+        "num_experts_per_tok": 4,
+    },
+    "glm4": {"head_dim": 32},
+    "glm4_moe": _SIGMOID_MOE | {"head_dim": 32, "use_qk_norm": True, "attention_bias": True},
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {"head_dim": 32},
+    "qwen3_moe": _MOE | {"head_dim": 32, "num_experts": 8, "norm_topk_prob": True},
+}
+FAMILIES = tuple(SETTINGS)
 
-    config_class, model_class = {
-        "llama": (LlamaConfig, LlamaForCausalLM),
-        "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    }[family]
+
+def make_config(family: str, **over: Any) -> Any:
+    """The transformers configuration of a tiny model."""
+    from transformers import AutoConfig
+
     settings: dict[str, Any] = {
         "vocab_size": VOCAB,
         "hidden_size": 64,
         "intermediate_size": 96,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 128,
         "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": tied,
         "initializer_range": 0.15,
         "bos_token_id": 1,
         "eos_token_id": 2,
         "pad_token_id": 0,
     }
-    if family == "qwen3":
-        settings["head_dim"] = 32
-    settings |= extra
+    return AutoConfig.for_model(family, **(settings | SETTINGS[family] | over))
+
+
+def make_checkpoint(
+    path: Path, family: str, *, seed: int = 0, tied: bool = False, layers: int = 2, **extra: Any
+) -> Path:
+    """Write a random model of `family`; biases and norms are moved off their trivial initial values."""
+    from transformers import AutoModelForCausalLM
+
     torch.manual_seed(seed)
-    model = model_class(config_class(**settings))
+    config = make_config(family, num_hidden_layers=layers, tie_word_embeddings=tied, **extra)
+    model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in (*model.named_parameters(), *model.named_buffers()):
             if name.endswith("bias"):
                 parameter.normal_(0, 0.1)
             if "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.05)
+            if name.endswith("gate.weight"):  # routers begin at zero
+                parameter.normal_(0, 0.3)
     model.save_pretrained(path)
     return path
 
