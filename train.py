@@ -33,7 +33,7 @@ def loop(run: Run) -> None:
         samples, metrics, first = run.rollouts.generate(rollout_id)
         generated = time.time()
         # Refuses, naming the first layer that differs, when trainer and engine disagree (--parity-threshold).
-        learnt, trained = run.trainers.train(rollout_id, samples)
+        learnt, trained = run.train(rollout_id, samples)
         done = time.time()
         run.rollouts.trained(rollout_id)
         if due(rollout_id, args.save_interval, run.total) and args.save:

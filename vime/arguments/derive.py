@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from vime.accelerator.registry import Can, detect
 from vime.arguments import catalogue
 from vime.arguments.model_shape import complete_shape, read_hf_config, shape_flags
 from vime.rollout.pool.schedules import DEFAULT_LAG, FULLY_ASYNC, IN_FLIGHT, SYNCHRONOUS
@@ -27,7 +27,8 @@ def derive(args: Namespace) -> Namespace:
 
 def cuda_is_visible() -> bool:
     """Whether a GPU can be used, told from the device files: importing torch for it would take seconds."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
+    found = detect()
+    return found is not None and Can.AS_CUDA in found.can
 
 
 def device(args: Namespace) -> None:
@@ -54,7 +55,8 @@ def dumps(args: Namespace) -> None:
 def cluster(args: Namespace) -> None:
     on_gpu = args.device == "cuda"
     if args.num_gpus_per_node is None:
-        args.num_gpus_per_node = args.actor_num_gpus_per_node or (8 if on_gpu else 1)
+        found = detect() if on_gpu else None
+        args.num_gpus_per_node = args.actor_num_gpus_per_node or (found.count() if found else 8 if on_gpu else 1)
     if args.actor_num_gpus_per_node is None:
         args.actor_num_gpus_per_node = args.num_gpus_per_node
     ranks = args.actor_num_nodes * args.actor_num_gpus_per_node

@@ -17,6 +17,8 @@ from vime.errors import EngineError, VimeError
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 15.0
+#: Of vLLM's sleep for engines whose weights are sent before they wake: 2, keep nothing. A frozen model needs 1.
+SLEEP_LEVEL = 2
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,10 @@ class EngineInfo:
 class EngineActor:
     """Owns one server process. Calls run in threads: `died` waits in one of them for as long as the server lives."""
 
-    def __init__(self, args: Namespace, number: int, threads: int, log_file: str) -> None:
-        self.args, self.number, self.threads, self.log_file = args, number, threads, log_file
+    def __init__(
+        self, args: Namespace, number: int, threads: int, log_file: str, devices: tuple[int, ...] = ()
+    ) -> None:
+        self.args, self.number, self.threads, self.log_file, self.devices = args, number, threads, log_file, devices
         self._process: Any = None
         self._control: Any = None
 
@@ -49,7 +53,7 @@ class EngineActor:
         port = net.hold_port(net.own_host())
         self._process = EngineProcess(
             command.server_command(self.args, self.number),
-            command.server_environment(self.args, self.threads),
+            command.server_environment(self.args, self.threads, self.devices),
             port,
             Path(self.log_file),
         )
@@ -69,7 +73,25 @@ class EngineActor:
 
     def update(self, offer: Any, pause_mode: str) -> None:
         """Take a version of the weights. A failure leaves the server paused, for good: see `EngineGroup.update`."""
-        self._control.update_weights(offer, pause_mode)
+        if offer.address is None or offer.kind == "gloo":
+            self._control.update_weights(offer, pause_mode)
+            return
+        from functools import partial
+
+        from vime.transport.stream import await_sent, report_failure
+
+        try:
+            self._control.update_weights(offer, pause_mode, partial(await_sent, offer, self._control.timeout))
+        except Exception as error:
+            report_failure(offer.address, f"engine {self.number}: {error}")
+            raise
+
+    def sleep(self) -> None:
+        """Free the device. Weights that the trainer will send again are dropped; others wait on the host."""
+        self._control.sleep(SLEEP_LEVEL)
+
+    def wake_up(self, *tags: str) -> None:
+        self._control.wake_up(*tags)
 
     def healthy(self, timeout: float) -> bool:
         return self._process.alive and self._control.healthy(timeout)
@@ -108,7 +130,7 @@ class EngineGroup:
         self._join()
         return self.infos
 
-    def update(self, offer: Any, send: Callable[[], Any], pause_mode: str = "abort") -> list[int]:
+    def update(self, offer: Any, send: Callable[[], list[Any]], pause_mode: str = "abort") -> list[int]:
         """Give `offer` to every engine while `send` serves it. Returns the engines that failed and must be replaced."""
         refs = [actor.update.remote(offer, pause_mode) for actor in self._actors]
         sending = send()
@@ -123,10 +145,24 @@ class EngineGroup:
         if failed:
             # With gloo the sender may have lost a peer: its own error says nothing new.
             with contextlib.suppress(VimeError):
-                wait([sending], owner="weight sender", deadline=deadline)
+                wait(sending, owner="weight sender", deadline=deadline)
         else:
-            wait([sending], owner="weight sender", deadline=deadline)
+            wait(sending, owner="weight sender", deadline=deadline)
         return failed
+
+    def sleep(self) -> None:
+        """Free the devices of all engines."""
+        self._each("sleep")
+
+    def wake_up(self, *tags: str) -> None:
+        """Give all engines the memory of `tags` back."""
+        self._each("wake_up", *tags)
+
+    def _each(self, method: str, *given: Any) -> None:
+        refs = [getattr(actor, method).remote(*given) for actor in self._actors]
+        wait(
+            refs, owner=f"engines ({method})", deadline=self.args.distributed_timeout_minutes * 60.0, deaths=self.deaths
+        )
 
     def replace(self, numbers: list[int]) -> None:
         """End these engines and start new ones. They hold the checkpoint's weights until the next `update`."""
@@ -195,7 +231,11 @@ def start_engines(
 
     def make(number: int) -> Any:
         return remote.options(max_concurrency=4, **options(bundles[number][0], fraction, {})).remote(
-            args, number, threads, str(directory / "logs" / f"engine-{number}.log")
+            args,
+            number,
+            threads,
+            str(directory / "logs" / f"engine-{number}.log"),
+            tuple(bundle.device for bundle in bundles[number]) if args.device == "cuda" else (),
         )
 
     return EngineGroup(args, make, len(bundles))

@@ -45,6 +45,18 @@ class Run:
     begun: float = field(default_factory=time.time)
     answers: list[dict[str, Any]] = field(default_factory=list)
 
+    def train(self, rollout_id: int, samples: Any) -> tuple[dict[str, float], dict[int, int]]:
+        """One rollout's updates, on devices that the engines have left when they are shared. See `TrainerGroup.train`."""
+        moved = self.weights.turns.to_trainer()
+        learnt, trained = self.trainers.train(rollout_id, samples)
+        return moved | learnt, trained
+
+    def save(self, rollout_id: int) -> None:
+        """The joint checkpoint: data first; the trainer's marker, written last, makes it count."""
+        self.rollouts.save(rollout_id)
+        self.trainers.save(rollout_id, None)
+        self.rollouts.committed(rollout_id)
+
     def push_weights(self) -> dict[str, float]:
         """Trainer's weights into every engine; requests go to those engines from then on. Meanwhile none is started."""
         self.rollouts.pause(self.weights.flushes_next)
@@ -114,10 +126,15 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         stack.callback(engines.stop)
         trainers = start_trainers(args, placement.trainers, session.options, session.run_id, placement.shared)
         rollouts = Rollouts(args, engines)
+        infos = []
+        if args.offload_rollout:
+            # A server measures what is free on its device while it starts, so it starts alone there.
+            infos = engines.ready()
+            engines.sleep()
         start, _ = trainers.init()
         rollouts.load(start - 1)
         total = rollouts.steps()
-        infos = engines.ready()
+        infos = infos or engines.ready()
         console = stack.enter_context(Console(total))
         console.say(
             f"{len(placement.trainers)} trainer ranks and {len(infos)} engines are up after {time.time() - begun:.0f} s "

@@ -6,6 +6,7 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from vime.cluster.placement import Bundle
@@ -69,14 +70,23 @@ class TrainerActor:
     def save_hf(self, directory: str) -> None:
         self.trainer.save_hf(directory)
 
-    def offer(self, version: str, receivers: int, flush_cache: bool) -> Any:
-        """Collect the weights of all ranks and make them ready to send; collective. The offer on rank 0, None elsewhere."""
+    def offer(self, version: str, receivers: int, flush_cache: bool, engines: list[str]) -> Any:
+        """Collect the weights of all ranks and make them ready to send; collective. The offer on rank 0, None elsewhere.
+
+        `engines` are the addresses of the engines that will take them.
+        """
+        from vime.hooks import load_hook
+        from vime.transport.disk import version_folder
         from vime.transport.sender import open_sender
 
         if self._sender is None:
             self._sender = open_sender(self.args, self.run_id)
         self.trainer.served_version = version
-        return self._sender.offer(self.trainer, self.rank, version, receivers, flush_cache)
+        offer = self._sender.offer(self.trainer, self.rank, version, receivers, flush_cache)
+        if path := self.args.custom_update_weight_post_write_path:
+            folder = str(version_folder(Path(self.args.update_weight_disk_dir), version))
+            load_hook("custom_update_weight_post_write_path", path)(self.args, folder, engines)
+        return offer
 
     def send(self) -> None:
         """Serve the present offer, where the medium needs a sender."""
@@ -129,15 +139,25 @@ class TrainerGroup:
     def save_hf(self, directory: str) -> None:
         self._all("save_hf", directory)
 
-    def offer(self, version: str, receivers: int, flush_cache: bool) -> Any:
-        return self._all("offer", version, receivers, flush_cache)[0]
+    def offer(self, version: str, receivers: int, flush_cache: bool, engines: list[str]) -> Any:
+        return self._all("offer", version, receivers, flush_cache, engines)[0]
 
-    def send(self) -> Any:
-        """A reference: sending runs beside receiving."""
-        return self.actors[0].send.remote()
+    def send(self) -> list[Any]:
+        """A reference a rank: sending runs beside receiving."""
+        return [actor.send.remote() for actor in self.actors]
 
     def sent(self) -> None:
-        self._first("sent")
+        self._all("sent")
+
+    def forget_engines(self) -> None:
+        self._all("forget_engines")
+
+    def offload(self, keep_weights: bool = False) -> dict[str, float]:
+        """Free the devices. What it took and freed, of rank 0."""
+        return self._all("offload", keep_weights)[0]
+
+    def onload(self) -> dict[str, float]:
+        return self._all("onload")[0]
 
     def _first(self, method: str, *args: Any) -> Any:
         return wait([getattr(self.actors[0], method).remote(*args)], owner="trainer rank 0", deadline=self.deadline)[0]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from vime.cluster.engine import EngineGroup
 from vime.cluster.trainer import TrainerGroup
+from vime.cluster.turns import Turns
 from vime.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class WeightUpdater:
 
     def __init__(self, args: Namespace, trainers: TrainerGroup, engines: EngineGroup, start: int) -> None:
         self.args, self.trainers, self.engines = args, trainers, engines
+        self.turns = Turns(args, trainers, engines)
         self.start = self.version = start
 
     @property
@@ -48,15 +50,17 @@ class WeightUpdater:
         flush = self.flushes_next
         self.version += 1
         replaced = self.engines.dead()
-        self.engines.replace(replaced)
+        self.turns.replace(replaced)
         for _ in range(_ATTEMPTS):
-            offer = self.trainers.offer(str(self.version), self.engines.workers, flush)
+            self.turns.to_update()
+            offer = self.trainers.offer(str(self.version), self.engines.workers, flush, self.engines.urls)
             failed = self.engines.update(offer, self.trainers.send, "abort" if flush else "keep")
             self.trainers.sent()
             if not failed:
+                self.turns.to_engines()
                 seconds = time.perf_counter() - begun
                 return Update(self.version, seconds, offer.nbytes, flush, tuple(replaced))
-            self.engines.replace(failed)
+            self.turns.replace(failed)
             replaced += failed
         raise EngineError(f"engines {failed} did not take version {self.version} in {_ATTEMPTS} attempts")
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from vime.arguments.check_sizes import CPU_HEAD_SIZES
@@ -38,7 +39,7 @@ def server_command(args: Namespace, rank: int, overrides: dict[str, Any] | None 
     ]
     if args.rollout_max_context_len is not None:
         flags += ["--max-model-len", str(args.rollout_max_context_len)]
-    if args.offload_rollout:
+    if args.offload_rollout and args.device == "cuda":  # refused elsewhere; there the routes answer and free nothing
         flags.append("--enable-sleep-mode")
     if args.use_rollout_routing_replay:
         flags.append("--enable-return-routed-experts")
@@ -60,8 +61,11 @@ def engine_dtype(args: Namespace) -> str:
     return "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
 
 
-def server_environment(args: Namespace, threads: int) -> dict[str, str]:
-    """The environment of a server: this process's, with what vLLM needs. What the user exported wins."""
+def server_environment(args: Namespace, threads: int, devices: Sequence[int] = ()) -> dict[str, str]:
+    """The environment of a server: this process's, with what vLLM needs. What the user exported wins.
+
+    `devices` are the GPUs of an engine that has several; one that has a single GPU sees what its actor sees.
+    """
     defaults = {
         "VLLM_SERVER_DEV_MODE": "1",  # the routes that pause and that change weights
         "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600",  # s; longer than clients keep an idle connection
@@ -81,6 +85,8 @@ def server_environment(args: Namespace, threads: int) -> dict[str, str]:
         if args.rollout_num_gpus_per_engine == 1:
             defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one process less, 10 s less start
     own = {name: os.environ.get(name, value) for name, value in defaults.items()}
+    if len(devices) > 1:
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
     inherited = {name: value for name, value in os.environ.items() if not _is_allocator(name)}
     return inherited | own | thread_environment(threads)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 from vime.errors import EngineError
@@ -40,6 +41,14 @@ class EngineControl:
     def resume(self) -> None:
         self._call("POST", "/resume")
 
+    def sleep(self, level: int) -> None:
+        """Free device memory; running requests are aborted and caches dropped. Level 1 keeps the weights on the host, 2 keeps none."""
+        self._call("POST", f"/sleep?level={level}&mode=abort")
+
+    def wake_up(self, *tags: str) -> None:
+        """Take back the memory of `tags` ("weights", "kv_cache"), all without any. Scheduling goes on when everything is back."""
+        self._call("POST", "/wake_up" + ("?" + "&".join(f"tags={tag}" for tag in tags) if tags else ""))
+
     def is_paused(self) -> bool:
         return bool(self._call("GET", "/is_paused")["is_paused"])
 
@@ -68,14 +77,21 @@ class EngineControl:
             {"init_info": {"first_worker": first_worker, "timeout": timeout}},
         )
 
-    def update_weights(self, offer: Offer, pause_mode: str = "abort") -> None:
-        """Take `offer`: pause, stage, verify, load, set the version, resume.
+    def update_weights(
+        self, offer: Offer, pause_mode: str = "abort", received: Callable[[], None] = lambda: None
+    ) -> None:
+        """Take `offer`: pause, stage, verify, load, set the version, resume. Of a prefetched one only the loading is within the pause.
 
-        Any failure raises and leaves the engine paused: it holds the old weights, the new ones or neither, and must be replaced.
+        `received` is called after a prefetched offer's receiving has begun, and returns when it is over. Any failure raises and leaves the
+        engine paused: it holds the old weights, the new ones or neither, and must be replaced.
         """
-        self.pause(pause_mode, offer.flush_cache)
+        if not offer.prefetch:
+            self.pause(pause_mode, offer.flush_cache)
         self._call("POST", "/start_weight_update")
         self._call("POST", "/update_weights", {"update_info": {"offer": offer.to_dict()}})
+        if offer.prefetch:
+            received()
+            self.pause(pause_mode, offer.flush_cache)
         self._call("POST", "/finish_weight_update", {"weight_version": offer.version})
         if offer.flush_cache:
             self.reset_prefix_cache()

@@ -5,6 +5,7 @@ Registered in vLLM's weight-transfer factory when the worker imports this module
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +21,12 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from vime.engine.command import BACKEND
-from vime.transport import disk, gloo, shm
-from vime.transport.bucket import Offer, unpack
+from vime.errors import EngineError
+from vime.transport import disk, gloo, ipc, nccl, shm
+from vime.transport.bucket import Offer, unpack, views
+
+#: Media that move device memory.
+STREAMED = ("ipc", "nccl")
 
 
 @dataclass
@@ -40,7 +45,12 @@ class ReceiverUpdate(WeightTransferUpdateInfo):
 
 
 class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
-    """`update_weights` stages and verifies; `finish_weight_update` loads. A failure before that leaves the model as it was."""
+    """`update_weights` stages and verifies; `finish_weight_update` loads. A failure before that leaves the model as it was.
+
+    Media of device memory load bucket by bucket instead, since a second copy of the weights beside the first is what they are there to
+    avoid; a failure in the middle leaves neither version, as every failed update does (the engine is replaced). With `prefetch` they stage
+    too: a thread receives into device memory while the engine generates.
+    """
 
     init_info_cls = ReceiverInit
     update_info_cls = ReceiverUpdate
@@ -49,30 +59,66 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         super().__init__(*args, **kwargs)
         self._init = ReceiverInit()
         self._staged: list[tuple[str, torch.Tensor]] = []
+        self._loading = False
+        self._nccl: nccl.Receiver | None = None
+        self._prefetch: Prefetch | None = None
 
     def init_transfer_engine(self, init_info: ReceiverInit) -> None:
         self._init = init_info
+        self.shutdown()  # engines were replaced: a communicator with them is of no use
 
     def start_weight_update(self) -> None:
-        self._staged = []
+        self._staged, self._loading = [], False
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         # The base class also synchronises an accelerator, which raises on a CPU.
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: ReceiverUpdate) -> None:
-        self._staged.extend(self._verified(Offer.from_dict(update_info.offer)))
+        offer = Offer.from_dict(update_info.offer)
+        if offer.kind not in STREAMED:
+            self._staged.extend(self._verified(offer))
+        elif offer.prefetch:
+            self._prefetch = Prefetch(self._streamed(offer), self.device)
+        else:
+            self._load(tensor for bucket in self._streamed(offer) for tensor in bucket)
 
     def finish_weight_update(self) -> None:
-        # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
-        initialize_layerwise_reload(self.model)
+        if self._prefetch is not None:
+            prefetch, self._prefetch = self._prefetch, None
+            self._staged = prefetch.result()
         staged, self._staged = self._staged, []
-        self.model.load_weights(iter(staged))
+        if not self._loading:
+            self._load(iter(staged))
         finalize_layerwise_reload(self.model, self.model_config)
         _repack_embeddings(self.model)
+        self._loading = False
 
     def shutdown(self) -> None:
         self._staged = []
+        if self._nccl is not None:
+            self._nccl.close()
+            self._nccl = None
+
+    def _load(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
+        # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
+        initialize_layerwise_reload(self.model)
+        self._loading = True
+        self.model.load_weights(weights)
+
+    def _streamed(self, offer: Offer) -> Iterator[list[tuple[str, torch.Tensor]]]:
+        """Bucket by bucket, tensors that may be kept."""
+        worker = self._init.first_worker + self.parallel_config.rank
+        if offer.kind == "ipc":
+            name = ipc.gpu_name(self.device)
+            for meta, data in ipc.receive(offer, worker, gpu=name, device=self.device, timeout=self._init.timeout):
+                # The memory is the trainer's, and filled again when the next bucket is asked for.
+                yield list(views(data.clone(), meta))
+        else:
+            if self._nccl is None:
+                self._nccl = nccl.Receiver(self.device, self._init.timeout)
+            for meta, data in self._nccl.receive(offer, worker):
+                yield list(views(data, meta))
 
     def _verified(self, offer: Offer) -> Iterator[tuple[str, torch.Tensor]]:
         """(name, tensor) of everything in `offer`; raises at the first checksum that is wrong."""
@@ -83,6 +129,36 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         else:
             for meta in offer.buckets:
                 yield from disk.read(meta) if offer.kind == "disk" else unpack(shm.read(meta), meta)
+
+
+class Prefetch:
+    """Receives on a thread and a stream of its own while the engine goes on generating."""
+
+    def __init__(self, buckets: Iterator[list[tuple[str, torch.Tensor]]], device: torch.device) -> None:
+        self._found: list[tuple[str, torch.Tensor]] = []
+        self._error: BaseException | None = None
+        self._device = device
+        self._thread = threading.Thread(target=self._run, args=(buckets,), name="weight-prefetch", daemon=True)
+        self._thread.start()
+
+    def result(self) -> list[tuple[str, torch.Tensor]]:
+        """All tensors; waits for them. Raises what the thread raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise EngineError(f"receiving weights failed: {self._error}") from self._error
+        found, self._found = self._found, []
+        return found
+
+    def _run(self, buckets: Iterator[list[tuple[str, torch.Tensor]]]) -> None:
+        try:
+            torch.cuda.set_device(self._device)
+            stream = torch.cuda.Stream(self._device)
+            with torch.cuda.stream(stream):
+                for bucket in buckets:
+                    self._found.extend(bucket)
+                stream.synchronize()
+        except BaseException as error:
+            self._error = error
 
 
 def _repack_embeddings(model: torch.nn.Module) -> None:

@@ -9,14 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from vime.arguments.derive import cuda_is_visible
 from vime.errors import MachineError
+from vime.toy.sizes import SMALL, Size
 from vime.toy.words import words, write_rows
 
 STEPS = 40
-_PROMPTS, _GROUP, _MINI_BATCHES = 32, 8, 2
+_GROUP, _MINI_BATCHES = 8, 2
 _TRAIN_ROWS = 16384
 _EVAL_ROWS = 256
-_ANSWER_TOKENS = 8
 _WARMUP_SECONDS = 600
 
 
@@ -25,34 +26,37 @@ def work_folder() -> Path:
     return Path(os.environ.get("VIME_TOY_DIR") or Path(".cache") / "toy")
 
 
-def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None) -> list[str]:
-    """Make what is missing and return the flags. The starting checkpoint takes some ten seconds the first time."""
-    folder = (folder or work_folder()) / f"seed{seed}"
+def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None, size: Size = SMALL) -> list[str]:
+    """Make what is missing and return the flags. The starting checkpoint takes some ten seconds the first time.
+
+    On a host with a GPU the run uses one, shared by trainer and engine.
+    """
+    folder = (folder or work_folder()) / (f"seed{seed}" if size is SMALL else f"{size.name}-seed{seed}")
     train = folder / "train.jsonl"
     if not train.exists():
-        write_rows(train, itertools.islice(words(seed + 1), _TRAIN_ROWS))
-        write_rows(folder / "eval.jsonl", itertools.islice(words(seed + 20_000), _EVAL_ROWS))
+        write_rows(train, itertools.islice(words(seed + 1, size.letters), _TRAIN_ROWS))
+        write_rows(folder / "eval.jsonl", itertools.islice(words(seed + 20_000, size.letters), _EVAL_ROWS))
     start = folder / "start"
     if not (start / "warmup.json").exists():
-        _make_start(start, seed)
+        _make_start(start, seed, size)
     flags = {
         "--hf-checkpoint": start,
         "--prompt-data": train,
         "--input-key": "prompt",
         "--label-key": "answer",
         "--rm-type": "reverse_word",
-        "--eval-config": _eval_config(folder),
+        "--eval-config": _eval_config(folder, size),
         "--eval-interval": 10,
         "--num-rollout": steps,
         "--seed": 1234 + seed,
         "--rollout-seed": 42 + seed,
-        "--rollout-batch-size": _PROMPTS,
+        "--rollout-batch-size": size.prompts,
         "--n-samples-per-prompt": _GROUP,
         "--num-steps-per-rollout": _MINI_BATCHES,
-        "--rollout-max-response-len": _ANSWER_TOKENS,
-        "--max-tokens-per-gpu": 4096,
+        "--rollout-max-response-len": size.answer_tokens,
+        "--max-tokens-per-gpu": 4096 if size is SMALL else 32768,
         # A fresh Adam without warm-up destroys the policy: its first steps move every weight by the whole rate.
-        "--lr": 3e-4,
+        "--lr": size.rate,
         "--lr-warmup-iters": 10,
         "--lr-decay-style": "linear",
         "--adam-beta1": 0.9,
@@ -64,17 +68,26 @@ def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None)
     return [str(part) for pair in flags.items() for part in pair] + [
         "--use-dynamic-batch-size",
         "--calculate-per-token-loss",
+        *_devices(),
     ]
 
 
-def _eval_config(folder: Path) -> Path:
+def _devices() -> list[str]:
+    """One GPU for both where there is one: the engine takes a share and sleeps while the trainer works."""
+    if not cuda_is_visible():
+        return []
+    flags = {"--device": "cuda", "--actor-num-gpus-per-node": 1, "--vllm-gpu-memory-utilization": 0.5}
+    return [str(part) for pair in flags.items() for part in pair] + ["--bf16", "--colocate"]
+
+
+def _eval_config(folder: Path, size: Size) -> Path:
     """Greedy and sampled answers to the same words, scored exactly. They tell different stories, so both are reported."""
     common = {
         "path": str((folder / "eval.jsonl").resolve()),
         "input_key": "prompt",
         "label_key": "answer",
         "custom_rm_path": "vime.toy.reward.exact",
-        "max_response_len": _ANSWER_TOKENS,
+        "max_response_len": size.answer_tokens,
     }
     datasets = [{"name": "greedy", "temperature": 0.0} | common, {"name": "sampled", "temperature": 1.0} | common]
     path = folder / "eval.yaml"
@@ -82,9 +95,9 @@ def _eval_config(folder: Path) -> Path:
     return path
 
 
-def _make_start(folder: Path, seed: int) -> None:
+def _make_start(folder: Path, seed: int, size: Size) -> None:
     print("making the toy's starting checkpoint: a few dozen supervised steps", flush=True)
-    command = [sys.executable, "-m", "vime.toy.warmup", str(folder), str(seed)]
+    command = [sys.executable, "-m", "vime.toy.warmup", str(folder), str(seed), size.name]
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(

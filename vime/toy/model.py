@@ -1,4 +1,4 @@
-"""A Qwen3 of 0.8 million parameters with a tokenizer of one token a character, made on the spot."""
+"""A small Qwen3 with a tokenizer of one token a character, made on the spot."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from vime.toy.sizes import SMALL, Size
 from vime.toy.words import EOS, PAD, VOCABULARY
 
-#: Heads of 32: the smallest that vLLM has a CPU kernel for. Qwen3 normalises queries and keys, which matters at this size: from the same
-#: start Qwen2 and Llama came to 0.50 greedy after 30 steps, Qwen3 to 0.85.
-SHAPE = {
-    "hidden_size": 128,
-    "intermediate_size": 336,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "head_dim": 32,
-    "max_position_embeddings": 64,
-}
 
-
-def write_model(folder: Path, seed: int) -> Path:
+def write_model(folder: Path, seed: int, size: Size = SMALL) -> Path:
     """A randomly initialised checkpoint in Hugging Face's format: configuration, tokenizer, weights."""
     import torch
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
@@ -37,12 +26,12 @@ def write_model(folder: Path, seed: int) -> Path:
         initializer_range=0.02,
         architectures=["Qwen3ForCausalLM"],
         dtype=torch.float32,
-        **SHAPE,
+        **size.shape,
         **ids,
     )
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(config)
-    _scale_residuals(model)
+    _scale_residuals(model, size)
     model.generation_config = GenerationConfig(**ids)
     staging = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
@@ -53,11 +42,11 @@ def write_model(folder: Path, seed: int) -> Path:
     return folder
 
 
-def _scale_residuals(model: Any) -> None:
+def _scale_residuals(model: Any, size: Size) -> None:
     """Smaller initial output projections, so that the residual stream keeps its size over the layers (GPT-2's rule)."""
     import torch
 
-    factor = (2 * SHAPE["num_hidden_layers"]) ** -0.5
+    factor = (2 * size.shape["num_hidden_layers"]) ** -0.5
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):

@@ -14,24 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from vime.toy.model import write_model
+from vime.toy.sizes import SIZES, SMALL, Size
 from vime.toy.words import VOCABULARY, answer, prompt, words
 
 #: Stop when the model samples this share of answers exactly right: little, but enough for rewards to differ in a group.
 TARGET = 0.1
 MOST_STEPS = 400
-_BATCH = 128
-_CHECK_EVERY = 2
 _HELD_OUT = 128
 
 
-def ensure_start(folder: Path, seed: int, say: Callable[[str], None] = print) -> Path:
+def ensure_start(folder: Path, seed: int, say: Callable[[str], None] = print, size: Size = SMALL) -> Path:
     """The checkpoint in `folder`, made there when it is missing. It appears complete or not at all."""
     if (folder / "warmup.json").is_file():
         return folder
     staging = folder.with_name(f".{folder.name}.warm-{os.getpid()}")
     try:
-        write_model(staging, seed)
-        record = _train(staging, seed, say)
+        write_model(staging, seed, size)
+        record = _train(staging, seed, say, size)
         (staging / "warmup.json").write_text(json.dumps(record, indent=2) + "\n")
         shutil.rmtree(folder, ignore_errors=True)
         staging.rename(folder)
@@ -40,28 +39,29 @@ def ensure_start(folder: Path, seed: int, say: Callable[[str], None] = print) ->
     return folder
 
 
-def _train(folder: Path, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def _train(folder: Path, seed: int, say: Callable[[str], None], size: Size) -> dict[str, Any]:
     from vime.arguments import parse_args
-    from vime.trainer.parallel import destroy_process_groups
     from vime.trainer.trainer import Trainer
 
-    args = parse_args(_flags(folder, seed))
-    trainer = Trainer(args)
+    args = parse_args(_flags(folder, seed, size))
+    trainer = Trainer(args, device=args.device)
     started = time.perf_counter()
     trainer.init()
-    stream = words(seed)
-    held_out = [_sample(i, word) for i, word in enumerate(itertools.islice(words(seed + 10_000), _HELD_OUT))]
+    stream = words(seed, size.letters)
+    held_out = [
+        _sample(i, word) for i, word in enumerate(itertools.islice(words(seed + 10_000, size.letters), _HELD_OUT))
+    ]
     curve = []
     for step in range(MOST_STEPS):
-        batch = [_sample(i, word) for i, word in enumerate(itertools.islice(stream, _BATCH))]
+        batch = [_sample(i, word) for i, word in enumerate(itertools.islice(stream, size.warmup_batch))]
         metrics = trainer.train(step, batch)
-        if (step + 1) % _CHECK_EVERY == 0:
+        if (step + 1) % size.check_every == 0:
             exact = sampled_exact(trainer.log_probs(held_out))
             curve.append({"step": step + 1, "loss": metrics["train/loss"], "sampled_exact": exact})
             if exact >= TARGET:
                 break
     trainer.save_hf(folder)
-    destroy_process_groups()
+    trainer.close()
     seconds = time.perf_counter() - started
     say(
         f"starting checkpoint: {step + 1} supervised steps in {seconds:.0f} s, "
@@ -78,24 +78,25 @@ def sampled_exact(log_probs: Sequence[Any]) -> float:
     return sum(math.exp(float(values.sum())) for values in log_probs) / len(log_probs)
 
 
-def _flags(folder: Path, seed: int) -> list[str]:
+def _flags(folder: Path, seed: int, size: Size) -> list[str]:
     flags = {
         "--hf-checkpoint": folder,
         "--loss-type": "sft_loss",
         "--seed": seed,
-        "--device": "cpu",
+        "--device": "cpu" if size is SMALL else "auto",
         "--num-rollout": MOST_STEPS,
-        "--rollout-batch-size": _BATCH,
-        "--micro-batch-size": _BATCH,
-        "--lr": 2e-3,
+        "--rollout-batch-size": size.warmup_batch,
+        "--micro-batch-size": size.warmup_batch,
+        "--lr": size.warmup_rate,
         "--lr-warmup-iters": 20,
         "--lr-decay-style": "constant",
         "--adam-beta2": 0.95,
         "--weight-decay": 0.0,
-        "--rollout-max-response-len": 8,
+        "--rollout-max-response-len": size.answer_tokens,
         "--prompt-data": folder / "config.json",  # unused: the words come from memory, but a run names its data
     }
-    return [str(part) for pair in flags.items() for part in pair] + ["--calculate-per-token-loss"]
+    precision = [] if size is SMALL else ["--bf16"]
+    return [str(part) for pair in flags.items() for part in pair] + ["--calculate-per-token-loss", *precision]
 
 
 def _sample(index: int, word: str) -> Any:
@@ -116,11 +117,11 @@ def _sample(index: int, word: str) -> Any:
 
 
 def main(argv: Sequence[str]) -> None:
-    """`python -m vime.toy.warmup FOLDER SEED`: in a process of its own, so that torch never loads in the driver."""
+    """`python -m vime.toy.warmup FOLDER SEED SIZE`: in a process of its own, so that torch never loads in the driver."""
     from vime import environment
 
     environment.prepare()
-    ensure_start(Path(argv[0]), int(argv[1]))
+    ensure_start(Path(argv[0]), int(argv[1]), size=SIZES[argv[2]])
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ PAD, EOS = "<pad>", "<eos>"
 VOCABULARY = (PAD, EOS, "<bos>", "<unk>", *"0123456789", *LETTERS, "=")
 
 
-def words(seed: int) -> Iterator[str]:
+def words(seed: int, letters: int = LENGTH) -> Iterator[str]:
     """Random words without end."""
     rng = random.Random(seed)
     while True:
-        yield "".join(rng.choice(LETTERS) for _ in range(LENGTH))
+        yield "".join(rng.choice(LETTERS) for _ in range(letters))
 
 
 def prompt(word: str) -> str:

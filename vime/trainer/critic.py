@@ -59,10 +59,10 @@ class Critic:
 
     @torch.no_grad()
     def values(self, data: TrainData, batches: Sequence[MicroBatch]) -> list[torch.Tensor]:
-        """Values by sample, fp32 [response_length]; zeros for samples that no batch holds."""
-        result = [torch.zeros(n, device=self._device) for n in data["response_lengths"]]
+        """Values by sample, fp32 [response_length], on the CPU; zeros for samples that no batch holds."""
+        result = [torch.zeros(n) for n in data["response_lengths"]]
         for batch in batches:
-            batch.put(result, self._values(batch, self.model))
+            batch.put(result, self._values(batch, self.model).cpu())
         return result
 
     def step(self, data: TrainData, batches: list[MicroBatch], where: str) -> Sums:

@@ -59,6 +59,13 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        if x.is_cuda:
+            from vime.trainer import fused
+
+            x = x.contiguous()
+            out, scale = fused.norm_forward(x, weight, eps)
+            ctx.save_for_backward(x, scale, weight)
+            return out
         wide = x.float()
         scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         normed = wide * scale
@@ -68,6 +75,10 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
         normed, scale, weight = ctx.saved_tensors
+        if grad.is_cuda:
+            from vime.trainer import fused
+
+            return *fused.norm_backward(grad.contiguous(), normed, weight, scale), None  # `normed` is x itself
         product = grad.float() * normed
         width = normed.shape[-1]
         grad_weight = product.reshape(-1, width).sum(0)
@@ -82,6 +93,8 @@ class RmsNorm(torch.nn.Module):
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: Any) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype))
+        # Ranks that share a sequence each have the gradient of their tokens: Megatron adds up those of marked weights.
+        self.weight.sequence_parallel = config.sequence_parallel
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -93,8 +106,12 @@ class _SwiGlu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        # Ranks that share a sequence each have the gradient of their tokens: Megatron adds up those of marked weights.
-        self.weight.sequence_parallel = config.sequence_parallel
+        if x.is_cuda:
+            from vime.trainer import fused
+
+            x = x.contiguous()
+            ctx.save_for_backward(x)
+            return fused.gate_forward(x)
         ctx.save_for_backward(x)
         gate, up = x.chunk(2, -1)
         return F.silu(gate).mul_(up)
@@ -102,6 +119,10 @@ class _SwiGlu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         (x,) = ctx.saved_tensors
+        if grad.is_cuda:
+            from vime.trainer import fused
+
+            return fused.gate_backward(grad.contiguous(), x)
         gate, up = x.chunk(2, -1)
         out = torch.empty_like(x)
         out_gate, out_up = out.chunk(2, -1)

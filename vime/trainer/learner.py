@@ -48,16 +48,21 @@ class Learner:
         self.ddp.zero_grad_buffer()
         self.optimizer.zero_grad()
         shares: list[dict[str, torch.Tensor]] = []
-        bad: list[int] = []
-        finite = True
+        losses: list[tuple[MicroBatch, torch.Tensor, torch.Tensor | None]] = []
         for batch in batches:
             share = evaluate(batch)
             share.loss.backward()
             shares.append(share.metrics)
-            if not math.isfinite(share.loss.item()):
-                finite = False
-                bad += _wrong_samples(batch, share.token_loss, names)
-        self._require_finite(finite, bad, where)
+            losses.append((batch, share.loss.detach(), share.token_loss))
+        # Looked at after the last one: a GPU would stand still each time.
+        finite = torch.stack([loss for _, loss, _ in losses]).isfinite().tolist() if losses else []
+        bad = [
+            i
+            for good, (batch, _, tokens) in zip(finite, losses, strict=True)
+            if not good
+            for i in _wrong_samples(batch, tokens, names)
+        ]
+        self._require_finite(all(finite), bad, where)
         if gate is not None:
             gate()
         megatron.finalize_gradients(self.ddp)

@@ -114,6 +114,74 @@ class _VocabLogProb(torch.autograd.Function):
         return grad.div_(ctx.temperature).to(ctx.dtype), None, None, None, None, None
 
 
+class _FusedVocabLogProb(torch.autograd.Function):
+    """The same on a GPU, by kernels that read the logits once each way and write the gradient over them: no fp32 copy of them exists."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        targets: torch.Tensor,
+        temperature: float,
+        first: int,
+        width: int,
+        group: dist.ProcessGroup | None,
+        picks: Picks | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        from vime.trainer import fused
+
+        peak, total, weighted = fused.vocab_sums(logits, width, temperature)
+        own = logits[:, :width]
+        at_target, target_place = _look_up(own, torch.arange(len(targets), device=targets.device), targets - first)
+        at_picks, pick_place = logits.new_zeros(0), None
+        if picks is not None:
+            at_picks, pick_place = _look_up(own, picks.rows, picks.ids - first)
+        top = peak.clone()
+        _reduce(top, dist.ReduceOp.MAX, group)
+        shrink = (peak - top).exp()
+        sums = torch.cat(
+            (at_target.float() / temperature, total * shrink, weighted * shrink, at_picks.float() / temperature)
+        )
+        _reduce(sums, dist.ReduceOp.SUM, group)
+        at_target, total, weighted, at_picks = sums.split([len(peak)] * 3 + [len(at_picks)])
+        log_total = top + total.log()
+        entropy = log_total - weighted / total
+        if picks is not None:
+            at_picks = at_picks - log_total[picks.rows]
+        ctx.save_for_backward(logits, log_total, entropy, *target_place, *(pick_place or ()))
+        ctx.pick_rows = None if picks is None else picks.rows
+        ctx.temperature, ctx.width = temperature, width
+        ctx.set_materialize_grads(False)
+        return at_target - log_total, entropy, at_picks
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any,
+        grad_log_prob: torch.Tensor | None,
+        grad_entropy: torch.Tensor | None,
+        grad_picks: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        from vime.trainer import fused
+
+        logits, log_total, entropy, column, owned, *pick_place = ctx.saved_tensors
+        if grad_log_prob is None and grad_entropy is None and grad_picks is None:
+            return (None,) * 7
+        zero = torch.zeros_like(entropy)
+        by_row = zero if grad_log_prob is None else grad_log_prob.contiguous()
+        at_target = by_row * owned
+        if grad_picks is not None and ctx.pick_rows is not None:
+            by_row = by_row.index_add(0, ctx.pick_rows, grad_picks)
+        by_entropy = zero if grad_entropy is None else grad_entropy.contiguous()
+        grad = fused.vocab_gradient(
+            logits, column, log_total, entropy, by_row, at_target, by_entropy, ctx.width, ctx.temperature
+        )
+        if grad_picks is not None and ctx.pick_rows is not None:
+            pick_column, pick_owned = pick_place
+            values = (grad_picks * pick_owned / ctx.temperature).to(grad.dtype)
+            grad.index_put_((ctx.pick_rows, pick_column), values, accumulate=True)
+        return (grad, *(None,) * 6)
+
+
 def _look_up(
     logits: torch.Tensor, rows: torch.Tensor, local: torch.Tensor
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
@@ -147,6 +215,10 @@ def vocab_log_probs(
     """
     columns = logits.shape[-1]
     first = group.rank() * columns if group is not None else 0
+    if logits.is_cuda:
+        width = columns if vocab is None else min(max(vocab - first, 0), columns)
+        found = _FusedVocabLogProb.apply(logits, targets, temperature, first, width, group, picks)
+        return Scores(*found[:2], None if picks is None else found[2])
     if vocab is not None and first + columns > vocab:
         logits = logits[..., : max(vocab - first, 0)]
     log_probs, entropy, picked = _VocabLogProb.apply(logits, targets, temperature, first, group, picks)

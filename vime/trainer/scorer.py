@@ -97,15 +97,15 @@ class Scorer:
 
     @torch.no_grad()
     def score(self, data: TrainData, batches: Sequence[MicroBatch], bare: bool = False) -> list[torch.Tensor]:
-        """Log-probabilities by sample, fp32 [response_length]; zeros for samples that no batch holds.
+        """Log-probabilities by sample, fp32 [response_length], on the CPU; zeros for samples that no batch holds.
 
         With --use-routing-replay also data["routes"], the experts that were chosen; None for samples that no batch holds.
         """
         records = self._routing is not None and self._args.use_routing_replay and not bare
         routes: list[Routes | None] = [None] * len(data["response_lengths"])
-        result = [torch.zeros(n, device=self._device) for n in data["response_lengths"]]
+        result = [torch.zeros(n) for n in data["response_lengths"]]
         for batch in batches:
-            batch.put(result, self.forward(batch, bare=bare).log_probs)
+            batch.put(result, self.forward(batch, bare=bare).log_probs.cpu())
             if records:
                 assert self._routing is not None
                 chosen, cut = self._routing.chosen(), batch.packed.cut

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from vime.accelerator.driver import reset_cuda_stack_size
 from vime.convert import hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
@@ -28,6 +30,7 @@ from vime.trainer import (
     cpu,
     estimators,
     objective,
+    offload,
     parallel,
     parity,
     refusals,
@@ -58,16 +61,19 @@ class Trainer:
         self.args = role_args(args, "actor")
         self._critic_args = role_args(args, "critic")
         self.device = torch.device(device)
+        if self.device.type == "cuda" and self.device.index is None:
+            self.device = torch.device("cuda", 0)
+        self._offload = offload.Offload(self.device)
         #: What the engines call the present weights, once they have them.
         self.served_version: str | None = None
         self.layout = parallel.Layout.from_args(args, world_size)
+        self.cut = self.layout.cut(rank)
         self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
         self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, args.use_distributed_optimizer)
         self.checkpoints = Checkpoints(self.place, self.shards, self.device)
         self.data_rank = self.layout.data_rank(rank)
         self.restored: Any = None
         self.steps_done = 0
-        self.cut = self.layout.cut(rank)
 
     @property
     def first_of_part(self) -> bool:
@@ -134,15 +140,15 @@ class Trainer:
             return asked
         return 0 if resume is None else resume + 1
 
+    def _build_model(self, args: Any) -> PolicyModel:
+        return build_model(self.shape, self.hf_config, args, self.device, self.layout, self.cut)
+
     def _build_critic(self, resume: int | None) -> Critic:
         """A critic that starts as the policy does, or as it was saved beside it."""
         trunk = self._build_model(self._critic_args)
         critic = Critic(self._critic_args, trunk, self.model, self.device, self.steps_per_rollout)
         parts = None
         if resume is not None:
-    def _build_model(self, args: Any) -> PolicyModel:
-        return build_model(self.shape, self.hf_config, args, self.device, self.layout, self.cut)
-
             parts = self.checkpoints.load_beside(Path(self.args.load) / CRITIC, resume)
             state.load_model_state(critic.model, parts["model"])
         critic.ready()
@@ -190,6 +196,7 @@ class Trainer:
 
     def close(self) -> None:
         """Leave the process groups, so that this process can join others."""
+        self._offload.close()
         parallel.destroy_process_groups()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -243,6 +250,37 @@ class Trainer:
             for _ in self.iter_hf_weights():
                 pass
         dist.barrier()
+
+    # -- devices shared with engines -----------------------------------------------------------------------------
+
+    def offload(self, keep_weights: bool = False) -> dict[str, float]:
+        """Free this rank's device memory, that of the weights apart when they are still to be sent. Returns what it took, as metrics.
+
+        Until `onload` only the exports may be called, and with `keep_weights` alone.
+        """
+        began = time.perf_counter()
+        for learner in (self.actor, *(() if self.critic is None else (self.critic.learner,))):
+            name = "" if learner is self.actor else "critic "
+            self._offload.hold(name + offload.WEIGHTS, offload.weights_of(learner))
+            self._offload.hold(name + offload.OPTIMIZER, offload.optimizer_of(learner))
+            self._offload.hold(name + offload.GRADIENTS, offload.gradients_of(learner))
+        kept = {offload.WEIGHTS} if keep_weights else set()
+        moved = self._offload.move_out(self._offload.names - kept)
+        reset_cuda_stack_size()
+        return offload.timed(began, self.device, moved, "offload")
+
+    def onload(self) -> dict[str, float]:
+        """Undo `offload`: every tensor on the device again, as it was."""
+        began = time.perf_counter()
+        return offload.timed(began, self.device, self._offload.move_in(self._offload.names), "onload")
+
+    def from_first(self, value: Any) -> Any:
+        """What rank 0 gave, on every rank; collective."""
+        if self.layout.world_size == 1:
+            return value
+        found = [value]
+        dist.broadcast_object_list(found, src=0)
+        return found[0]
 
     # -- scoring -------------------------------------------------------------------------------------------------
 

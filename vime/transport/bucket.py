@@ -41,6 +41,7 @@ class Offer:
 
     `address` (host, port) and `receivers` are for media that connect: every worker of every engine is one receiver.
     `flush_cache` says whether the engines drop what they computed with older weights; it is the policy's decision, and recorded.
+    With `prefetch` they receive while they generate, into memory of their own, and pause only to load.
     """
 
     version: str
@@ -49,6 +50,7 @@ class Offer:
     address: tuple[str, int] | None = None
     receivers: int = 0
     flush_cache: bool = True
+    prefetch: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -89,7 +91,7 @@ def pack(weights: Iterable[tuple[str, torch.Tensor]], limit: int) -> Iterator[Bu
     held: list[tuple[str, torch.Tensor]] = []
     size = 0
     for name, tensor in weights:
-        needed = _aligned(tensor.nbytes)
+        needed = aligned(tensor.nbytes)
         if held and size + needed > limit:
             yield _bucket(held, size)
             held, size = [], 0
@@ -105,6 +107,11 @@ def unpack(data: torch.Tensor, meta: BucketMeta) -> Iterator[tuple[str, torch.Te
     if data.numel() != meta.nbytes or checksum(data) != meta.checksum:
         first = meta.tensors[0].name if meta.tensors else "nothing"
         raise EngineError(f"weights arrived damaged: the bucket that starts with {first} has another checksum")
+    yield from views(data, meta)
+
+
+def views(data: torch.Tensor, meta: BucketMeta) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, view into `data`) of each tensor, on whatever device, unverified."""
     for tensor in meta.tensors:
         dtype = getattr(torch, tensor.dtype)
         count = 1
@@ -125,9 +132,10 @@ def _bucket(held: list[tuple[str, torch.Tensor]], size: int) -> Bucket:
     for name, tensor in held:
         data[offset : offset + tensor.nbytes] = tensor.reshape(-1).view(torch.uint8)
         metas.append(TensorMeta(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset))
-        offset += _aligned(tensor.nbytes)
+        offset += aligned(tensor.nbytes)
     return Bucket(data, tuple(metas))
 
 
-def _aligned(nbytes: int) -> int:
+def aligned(nbytes: int) -> int:
+    """Bytes that a tensor of `nbytes` takes in a bucket."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT

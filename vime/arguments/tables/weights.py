@@ -29,6 +29,10 @@ WEIGHTS = Section(
             None,
             "fn(args, version_dir, rollout_engines) -> None after a version is written",
         ),
+        switch(
+            "--update-weight-prefetch",
+            "with nccl: engines receive while they generate, into memory for a second copy of the weights, and pause only to load",
+        ),
         integer("--flush-cache-interval", 1, "drop the engines' caches at every so many updates; 0 only at the first"),
         switch(
             "--check-weight-update-equal",
