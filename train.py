@@ -37,9 +37,7 @@ def loop(run: Run) -> None:
         done = time.time()
         run.rollouts.trained(rollout_id)
         if due(rollout_id, args.save_interval, run.total) and args.save:
-            # Data first: the trainer's marker is written last and makes the checkpoint count.
-            run.rollouts.save(rollout_id)
-            run.trainers.save(rollout_id, None)
+            run.save(rollout_id)
         if args.save_hf and due(rollout_id, args.save_interval, run.total):
             run.trainers.save_hf(args.save_hf.format(rollout_id=rollout_id))
         pushed = run.push_weights()

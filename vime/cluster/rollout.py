@@ -70,6 +70,7 @@ class RolloutManager:
 
     def generate(self, rollout_id: int) -> tuple[list[Any], tuple[dict[str, float], Any]]:
         """The samples of one step, flat; beside them metrics and the first sample, which are all that the driver looks at."""
+        from vime.hooks import load_hook
         from vime.rollout.types import flatten, train_output
 
         start = time.perf_counter()
@@ -80,15 +81,25 @@ class RolloutManager:
         samples = flatten(output.samples)
         tokens = sum(sample.response_length for sample in samples)
         measured = {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / elapsed}
+        if (path := self.args.custom_rollout_log_function_path) and load_hook("custom_rollout_log_function_path", path)(
+            rollout_id, self.args, samples, output.metrics, elapsed
+        ):
+            return samples, (measured, samples[0])
         return samples, (measured | output.metrics, samples[0])
 
     def evaluate(self, rollout_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Metrics of all evaluation data sets, under "datasets" their names, and the first answers of the first."""
+        from vime.hooks import load_hook
         from vime.rollout.types import eval_output
 
         result = eval_output(
             self._evaluate(self.args, rollout_id, self.source, evaluation=True), self.args.eval_function_path
         )
+        option = "custom_eval_rollout_log_function_path"
+        if (path := self.args.custom_eval_rollout_log_function_path) and load_hook(option, path)(
+            rollout_id, self.args, result.data, result.metrics
+        ):
+            return {"datasets": []}, []
         means = {
             f"eval/{name}": sum(entry["rewards"]) / len(entry["rewards"])
             for name, entry in result.data.items()
@@ -104,9 +115,15 @@ class RolloutManager:
     def trained(self, rollout_id: int) -> None:
         """The trainer has taken the batch of this step."""
         loop.call_on_loop(self.store.trained, rollout_id)
+        self.store.sync()
 
     def save(self, rollout_id: int) -> None:
         loop.call_on_loop(self.store.save, rollout_id)
+        self.store.sync()
+
+    def committed(self, rollout_id: int) -> None:
+        """The trainer's checkpoint of this step is complete."""
+        self.store.committed(rollout_id)
 
     def load(self, rollout_id: int) -> None:
         loop.call_on_loop(self.store.load, rollout_id)
@@ -114,6 +131,10 @@ class RolloutManager:
     def ledger(self) -> str | None:
         """The data source's own account, where it keeps one."""
         return self.source.ledger().line() if hasattr(self.source, "ledger") else None
+
+    def close(self) -> None:
+        """The run is over."""
+        self.store.close()
 
 
 class Rollouts:
@@ -160,6 +181,12 @@ class Rollouts:
 
     def save(self, rollout_id: int) -> None:
         self._wait(self.actor.save.remote(rollout_id), "data source")
+
+    def committed(self, rollout_id: int) -> None:
+        self._wait(self.actor.committed.remote(rollout_id), "data source")
+
+    def close(self) -> None:
+        self._wait(self.actor.close.remote(), "data source")
 
     def load(self, rollout_id: int) -> None:
         self._wait(self.actor.load.remote(rollout_id), "data source")

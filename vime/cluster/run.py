@@ -57,6 +57,12 @@ class Run:
         self.trainers.save(rollout_id, None)
         self.rollouts.committed(rollout_id)
 
+    def save(self, rollout_id: int) -> None:
+        """The joint checkpoint: data first; the trainer's marker, written last, makes it count."""
+        self.rollouts.save(rollout_id)
+        self.trainers.save(rollout_id, None)
+        self.rollouts.committed(rollout_id)
+
     def push_weights(self) -> dict[str, float]:
         """Trainer's weights into every engine; requests go to those engines from then on. Meanwhile none is started."""
         self.rollouts.pause(self.weights.flushes_next)
@@ -89,6 +95,7 @@ class Run:
 
     def finish(self) -> None:
         """Plot, closing text. What it says is read back from the files, as anyone can."""
+        self.rollouts.close()
         directory = self.session.directory
         steps, evals = read_metrics(directory, "step"), read_metrics(directory, "eval")
         if steps:

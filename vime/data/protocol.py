@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from vime.sample import Sample
 
@@ -41,4 +42,35 @@ class SettlingDataSource(DataSource, Protocol):
 
     def settle(self, rollout_id: int, groups: list[Group], fate: str) -> None:
         """`groups` leave the data source in step `rollout_id`: "trained", or the reason why they never will be."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A group that left the data source. `origin` is what the source said of it. Unsettled ones (`fate` None) have their `group` when
+    they wait to be dealt again; settled ones their `fate`, `step`, and number of `samples`."""
+
+    group_index: int
+    origin: Any
+    group: Group | None = None
+    fate: str | None = None
+    step: int = -1
+    samples: int = 0
+
+
+@runtime_checkable
+class ResumableDataSource(DataSource, Protocol):
+    """A data source whose position a durable queue can keep. What it returns must be JSON."""
+
+    def cursor(self) -> dict[str, Any]:
+        """The position, without the groups that are out."""
+        ...
+
+    def origin(self, group_index: int) -> Any:
+        """Where a group that is out comes from."""
+        ...
+
+    def resume(self, cursor: dict[str, Any], dealt: list[Dealt], rollout_id: int, where: str) -> bool:
+        """Continue from there: groups settled up to step `rollout_id` are done, those after it keep their fate until a checkpoint covers
+        them, those with a group are dealt again first. False: the data is another and was begun anew."""
         ...

@@ -23,7 +23,7 @@ from typing import Any
 
 from vime.data.preflight import columns_of
 from vime.data.prompts import Prompt, fingerprint, load_prompts
-from vime.data.protocol import Group
+from vime.data.protocol import Dealt, Group
 from vime.data.tokenizer import load_tokenizer
 from vime.errors import DataError
 from vime.hooks import load_hook
@@ -76,6 +76,8 @@ class RolloutDataSourceWithBuffer:
         #: Settled but not yet covered by a checkpoint: group -> (step, fate, samples).
         self._settled: dict[int, tuple[int, str, int]] = {}
         self._ledger = Ledger()
+        #: Fates of steps up to this one are in the ledger, no longer in `_settled`.
+        self._forgotten = -1
         self._orders: dict[int, list[int]] = {}
         self._buffer_filter = (
             load_hook("buffer_filter_path", args.buffer_filter_path) if args.buffer_filter_path else None
@@ -163,42 +165,93 @@ class RolloutDataSourceWithBuffer:
             ) from error
         self.load_state_dict(state, where=str(path))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Plain containers. Names follow slime's global dataset state."""
-        settled = self._settled.keys()
+    def cursor(self) -> dict[str, Any]:
+        """The position in the prompts and the ledger, without the groups that are out. Names follow slime's global dataset state."""
         return {
             "format": _FORMAT,
             "fingerprint": self.fingerprint,
             "prompts": len(self.prompts),
+            "sampler": self._sampler,
             "epoch_id": self._next.epoch,
             "sample_offset": self._next.offset,
             "sample_group_index": self._group_index,
             "sample_index": self._sample_index,
             "metadata": self.metadata,
-            "outstanding": {
-                index: (place.epoch, place.offset, place.first_sample) for index, place in self._places.items()
-            },
+            "issued": self._ledger.issued,
+            "fates": dict(self._ledger.fates),
+            "samples_trained": self._ledger.samples_trained,
+            "forgotten": self._forgotten,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """`cursor` with the groups that are out, in plain containers."""
+        settled = self._settled.keys()
+        return self.cursor() | {
+            "outstanding": {index: self.origin(index) for index in self._places},
             "prefixes": [
                 [_portable(sample.to_dict()) for sample in group]
                 for group in self.buffer
                 if group[0].group_index not in settled and any(sample.response_length for sample in group)
             ],
-            "issued": self._ledger.issued,
-            "fates": dict(self._ledger.fates),
-            "samples_trained": self._ledger.samples_trained,
         }
 
-    def load_state_dict(self, state: dict[str, Any], where: str = "data state") -> None:
-        """Restore `state`; what was outstanding is in the buffer afterwards. Raises DataError for other prompts."""
+    def origin(self, group_index: int) -> tuple[int, int, int]:
+        """Where an outstanding group comes from: epoch, position in it, index of its first sample."""
+        place = self._places[group_index]
+        return place.epoch, place.offset, place.first_sample
+
+    def resume(self, cursor: dict[str, Any], dealt: list[Dealt], rollout_id: int, where: str) -> bool:
+        """Continue from `cursor` with the groups that were dealt until then, of which those settled up to `rollout_id` are done for good.
+
+        False when the data was begun anew instead (--accept-new-data): none of `dealt` is known then.
+        Raises DataError, naming `where`, when the prompts, their order or the size of groups have changed.
+        """
+        if not self.load_state_dict(cursor | {"outstanding": {}, "prefixes": []}, where):
+            return False
+        size = self.args.n_samples_per_prompt
+        wrong = next((one for one in dealt if one.group is not None and len(one.group) != size), None)
+        if wrong is not None and wrong.group is not None:
+            raise DataError(
+                f"unfinished groups have {len(wrong.group)} answers, --n-samples-per-prompt is {size}",
+                where=where,
+                hint="finish the run with the old value, or start another with --rollout-queue-run-id and --rollout-data-dir",
+            )
+        for one in dealt:
+            if one.fate is None or one.step > cursor["forgotten"]:
+                self._places[one.group_index] = Place(*one.origin)
+            if one.fate is not None and one.step > cursor["forgotten"]:
+                self._settled[one.group_index] = (one.step, one.fate, one.samples)
+        self.buffer = [one.group for one in dealt if one.group is not None]
+        self._forget_trained(rollout_id)
+        return True
+
+    @property
+    def _sampler(self) -> int | None:
+        """What the order of the prompts depends on beside the prompts: the seed of the shuffle; None without one."""
+        return int(self.args.rollout_seed) if self.args.rollout_shuffle else None
+
+    def load_state_dict(self, state: dict[str, Any], where: str = "data state") -> bool:
+        """Restore `state`; what was outstanding is in the buffer afterwards. False when the data was begun anew (--accept-new-data).
+
+        Raises DataError for other prompts, or another order of them.
+        """
         if state["fingerprint"] != self.fingerprint:
+            what = f"the prompts have changed since the checkpoint ({state['prompts']} then, {len(self.prompts)} now)"
+            changed, hint = what, "restore the file"
+        elif (was := state.get("sampler", self._sampler)) != self._sampler:
+            order = (
+                "--rollout-shuffle was not given"
+                if was is None
+                else f"it was --rollout-shuffle with --rollout-seed {was}"
+            )
+            changed, hint = f"the order of the prompts has changed since the checkpoint: {order}", "give it again"
+        else:
+            changed = hint = ""
+        if changed:
             if not self.args.accept_new_data:
-                raise DataError(
-                    f"the prompts have changed since the checkpoint ({state['prompts']} then, {len(self.prompts)} now)",
-                    where=where,
-                    hint="restore the file, or start it anew with --accept-new-data",
-                )
+                raise DataError(changed, where=where, hint=f"{hint}, or start the data anew with --accept-new-data")
             self._group_index, self._sample_index = state["sample_group_index"], state["sample_index"]
-            return
+            return False
         self._next = Place(state["epoch_id"], state["sample_offset"])
         self._group_index, self._sample_index = state["sample_group_index"], state["sample_index"]
         self.metadata = state["metadata"]
@@ -213,6 +266,8 @@ class RolloutDataSourceWithBuffer:
             prefixes[index] if len(prefixes.get(index, ())) == size else self._group(index)
             for index in sorted(self._places)
         ]
+        self._forgotten = state.get("forgotten", -1)
+        return True
 
     def _from_buffer(self, num_samples: int) -> list[Group]:
         if not self.buffer:
@@ -261,6 +316,7 @@ class RolloutDataSourceWithBuffer:
         return self._orders[epoch]
 
     def _forget_trained(self, rollout_id: int) -> None:
+        self._forgotten = max(self._forgotten, rollout_id)
         for index, (step, fate, size) in list(self._settled.items()):
             if step <= rollout_id:
                 del self._settled[index], self._places[index]

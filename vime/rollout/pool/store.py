@@ -59,7 +59,7 @@ class Counts:
 
 
 class Store(Protocol):
-    """Called from one thread. Methods return when what they say is as safe as the store can make it."""
+    """Called from one thread, `sync`, `committed` and `close` from any."""
 
     def claim(self, count: int) -> list[Task]:
         """Lease `count` tasks: released ones and those found finished after a restart first, then new prompts.
@@ -104,7 +104,19 @@ class Store(Protocol):
         """Continue after `step` of the checkpoint in --load. None, or -1, is the start."""
         ...
 
+    def committed(self, step: int) -> None:
+        """The checkpoint of `step` is complete: the trainer's marker is there."""
+        ...
+
+    def sync(self) -> None:
+        """Wait until all that was said is as safe as the store can make it."""
+        ...
+
     def counts(self) -> Counts: ...
+
+    def close(self) -> None:
+        """Nothing is asked of it any more."""
+        ...
 
 
 class MemoryStore:
@@ -181,6 +193,15 @@ class MemoryStore:
         groups = [[Sample.from_dict(one) for one in group] for group in torch.load(path, weights_only=True)["groups"]]
         self._restored = {group[0].group_index: group for group in groups if group[0].group_index is not None}
 
+    def committed(self, step: int) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def counts(self) -> Counts:
         return Counts(len(self._leased), len(self._ready), sum(len(batch.tasks) for batch in self._plans.values()))
 
@@ -198,6 +219,10 @@ class MemoryStore:
 
 def open_store(args: Namespace, source: DataSource) -> Store:
     """The store that ``--rollout-data-transport`` asks for."""
+    if args.rollout_data_transport == "straw":
+        from vime.durable.store import DurableStore
+
+        return DurableStore(args, source)
     return MemoryStore(args, source)
 
 

@@ -1,0 +1,204 @@
+"""Groups of samples as records: a tree in JSON, and its large arrays as tensors beside it. Nothing that is read is executed.
+
+Format ``vime.v1`` is ``{"version": 1, "tree": ...}``. JSON's own types stand for themselves; everything else is an object with the key "$"::
+
+    {"$": "sample", "state": {...}}      a Sample, by its fields and a user's own attributes
+    {"$": "tuple", "items": [...]}       {"$": "map", "items": [[key, value], ...]}    keys that are no text, or contain "$"
+    {"$": "bytes", "base64": "..."}      {"$": "scalar", "dtype": "float32", "base64": "..."}    a NumPy scalar
+    {"$": "image", "base64": "..."}      a PIL image, as PNG
+    {"$": "array", "tensor": 0, "kind": "numpy" | "torch" | "ints" | "floats", "dtype": "uint16"}
+
+The last names a tensor of the same record set by its place. Straw stores ten dtypes; others keep their bytes under a type of the same width
+(``STORED``), so a round trip is exact for each of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+from vime.errors import DataError
+from vime.sample import Sample
+
+NAME = "vime.v1"
+_VERSION = 1
+#: Lists of numbers longer than this are stored as tensors: a JSON number of a log-probability takes 20 bytes.
+_LONG = 1024
+
+#: torch dtype -> the dtype of the same width that Straw stores it as.
+STORED = {
+    "uint16": "int16",
+    "uint32": "int32",
+    "uint64": "int64",
+    "complex64": "int64",
+    "float8_e4m3fn": "uint8",
+    "float8_e5m2": "uint8",
+    "float8_e4m3fnuz": "uint8",
+    "float8_e5m2fnuz": "uint8",
+    "float8_e8m0fnu": "uint8",
+}
+
+
+def encode(value: Any) -> tuple[bytes, list[Any]]:
+    """`value` as JSON and the tensors that it names, CPU, contiguous, of dtypes that Straw stores.
+
+    Raises DataError naming the place: a type that is not listed above, or a container that contains itself.
+    """
+    tensors: list[Any] = []
+    tree = _tree(value, tensors, "value", ())
+    return json.dumps({"version": _VERSION, "tree": tree}, separators=(",", ":")).encode(), tensors
+
+
+def decode(payload: bytes, tensor: Callable[[int], Any]) -> Any:
+    """The inverse. `tensor` gives the tensor of a place; what it returns for a NumPy array is turned into one.
+
+    Raises DataError when this is not such a record.
+    """
+    try:
+        record = json.loads(payload)
+        version = record["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"not a rollout record: {error}") from error
+    if version != _VERSION:
+        raise DataError(f"rollout record of format {version}; this vime reads {_VERSION}")
+    return _value(record["tree"], tensor)
+
+
+def _tree(value: Any, tensors: list[Any], where: str, above: tuple[int, ...]) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if id(value) in above:
+        raise DataError("contains itself, which cannot be stored", where=where)
+    above = (*above, id(value))
+    match value:
+        case Sample():
+            # Not the dict of the sample itself: its own "$" would be taken for a tag.
+            return {"$": "sample", "state": _tree(value.to_dict(), tensors, value.name, above)}
+        case bytes() | bytearray():
+            return {"$": "bytes", "base64": base64.b64encode(value).decode()}
+        case list():
+            if (kind := _numbers(value)) is not None:
+                return _long(value, kind, tensors)
+            return [_tree(item, tensors, f"{where}[{i}]", above) for i, item in enumerate(value)]
+        case tuple():
+            return {
+                "$": "tuple",
+                "items": [_tree(item, tensors, f"{where}[{i}]", above) for i, item in enumerate(value)],
+            }
+        case dict():
+            if all(type(key) is str and key != "$" for key in value):
+                return {key: _tree(item, tensors, f"{where}.{key}", above) for key, item in value.items()}
+            pairs = [[_tree(k, tensors, where, above), _tree(v, tensors, where, above)] for k, v in value.items()]
+            return {"$": "map", "items": pairs}
+    return _foreign(value, tensors, where)
+
+
+def _foreign(value: Any, tensors: list[Any], where: str) -> Any:
+    """Values of NumPy, torch and PIL, told without importing what the caller has not."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return {"$": "scalar", "dtype": value.dtype.name, "base64": base64.b64encode(value.tobytes()).decode()}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        native = np.ascontiguousarray(value, value.dtype.newbyteorder("=")).reshape(value.shape)
+        return _array(torch.from_numpy(native), "numpy", tensors, where)
+    if isinstance(value, torch.Tensor):
+        return _array(value, "torch", tensors, where)
+    if any(base.__module__ == "PIL.Image" and base.__name__ == "Image" for base in type(value).__mro__):
+        buffer = io.BytesIO()
+        value.save(buffer, "PNG")
+        return {"$": "image", "base64": base64.b64encode(buffer.getvalue()).decode()}
+    if isinstance(value, str):  # a member of a text enumeration
+        return str(value)
+    if hasattr(value, "resolve"):  # a tensor that still lies in the queue
+        return _tree(value.resolve(), tensors, where, ())
+    raise DataError(
+        f"{type(value).__name__} cannot be stored",
+        where=where,
+        hint="samples may hold numbers, texts, bytes, lists, tuples, dicts, arrays, tensors and images",
+    )
+
+
+def _array(tensor: Any, kind: str, tensors: list[Any], where: str) -> dict[str, Any]:
+    import torch
+    from straw.tensor import DTYPES
+
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise DataError(f"a tensor of layout {tensor.layout} cannot be stored", where=where)
+    tensor = tensor.detach().cpu().contiguous()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    stored = STORED.get(dtype, dtype)
+    if stored not in DTYPES:
+        raise DataError(f"a tensor of type {dtype} cannot be stored", where=where)
+    tensors.append(tensor if stored == dtype else tensor.view(getattr(torch, stored)))
+    return {"$": "array", "tensor": len(tensors) - 1, "kind": kind, "dtype": dtype}
+
+
+def _numbers(value: list[Any]) -> str | None:
+    """Whether `value` is a long list of one kind of number that a tensor holds exactly."""
+    if len(value) <= _LONG:
+        return None
+    kinds = set(map(type, value))
+    if kinds == {float}:
+        return "floats"
+    if kinds == {int} and min(value) >= -(1 << 63) and max(value) < 1 << 63:
+        return "ints"
+    return None
+
+
+def _long(value: list[Any], kind: str, tensors: list[Any]) -> dict[str, Any]:
+    import torch
+
+    if kind == "floats":
+        tensors.append(torch.tensor(value, dtype=torch.float64))
+    else:
+        small = min(value) >= -(1 << 31) and max(value) < 1 << 31
+        tensors.append(torch.tensor(value, dtype=torch.int32 if small else torch.int64))
+    return {"$": "array", "tensor": len(tensors) - 1, "kind": kind, "dtype": "float64" if kind == "floats" else "int64"}
+
+
+def _value(tree: Any, tensor: Callable[[int], Any]) -> Any:
+    if isinstance(tree, list):
+        return [_value(item, tensor) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    match tree.get("$"):
+        case None:
+            return {key: _value(item, tensor) for key, item in tree.items()}
+        case "sample":
+            return Sample.from_dict(_value(tree["state"], tensor))
+        case "tuple":
+            return tuple(_value(item, tensor) for item in tree["items"])
+        case "map":
+            return {_value(key, tensor): _value(item, tensor) for key, item in tree["items"]}
+        case "bytes":
+            return base64.b64decode(tree["base64"])
+        case "scalar":
+            import numpy as np
+
+            return np.frombuffer(base64.b64decode(tree["base64"]), dtype=tree["dtype"])[0]
+        case "image":
+            from PIL import Image
+
+            image = Image.open(io.BytesIO(base64.b64decode(tree["base64"])))
+            image.load()
+            return image
+        case "array":
+            return restore(tensor(tree["tensor"]), tree["kind"], tree["dtype"])
+    raise DataError(f"rollout record with an unknown tag {tree.get('$')!r}")
+
+
+def restore(tensor: Any, kind: str, dtype: str) -> Any:
+    """A stored tensor as what it was. One that still lies in the queue stays there, and knows what it will be."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        return tensor.typed(kind, dtype)
+    if kind in ("ints", "floats"):
+        return tensor.tolist()
+    tensor = tensor if str(tensor.dtype) == f"torch.{dtype}" else tensor.view(getattr(torch, dtype))
+    return tensor.numpy() if kind == "numpy" else tensor

@@ -1,0 +1,49 @@
+"""Small JSON files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from vime.errors import DataError
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`; None when there is no such file. Raises DataError when it holds something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DataError(f"is no JSON: {error}", where=str(path)) from error
+    if not isinstance(found, dict):
+        raise DataError("holds no JSON object", where=str(path))
+    return found
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Through a temporary file, synced with its folder."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as stream:
+            json.dump(value, stream, indent=2, sort_keys=True)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """Size in bytes and sha256 of a file."""
+    with open(path, "rb") as stream:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}

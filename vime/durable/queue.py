@@ -1,0 +1,263 @@
+"""One branch of work as a Straw queue: a task a prompt, a result an answered group, a batch a step. Synchronous; the writer's thread calls it.
+
+Every method commits several tasks at once where Straw can, since each commit waits for the disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vime.durable import codec, history
+from vime.durable.files import read_json
+from vime.durable.pool import Pool
+
+#: The consumer that Straw's garbage collection counts by.
+_CONSUMER = "training"
+_WORKER = "pool"
+#: A restart revokes leases, which Straw counts as an attempt; prompts are never lost to that.
+_ATTEMPTS = 1 << 30
+#: Straw serves partial groups before fresh ones, among them the oldest weights first.
+FRESH, PARTIAL = 0, 1
+UNKNOWN_VERSION = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A group as it was when its fate changed: tree and tensors (see `codec`)."""
+
+    tree: bytes
+    tensors: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, group: Any) -> Packed:
+        tree, tensors = codec.encode(group)
+        return cls(tree, tuple(tensors))
+
+    def records(self, name: str, metadata: dict[str, Any]) -> list[Any]:
+        """Straw records: the tree first, then the tensors. Each carries `metadata`."""
+        from straw import Record
+        from straw.tensor import tensor_record
+
+        found = [Record(name, self.tree, codec.NAME, dict(metadata))]
+        for place, tensor in enumerate(self.tensors):
+            record = tensor_record(tensor, f"{name}:{place}")
+            found.append(dataclasses.replace(record, metadata=record.metadata | metadata))
+        return found
+
+
+class Queue:
+    """A branch that this process works on. Opening an existing one revokes the leases of the process before.
+
+    Every method raises Straw's errors; `faults.told` translates them.
+    """
+
+    def __init__(self, pool: Pool, branch: str, lease_seconds: float, *, create: bool) -> None:
+        from straw import Coordinator, Limits
+
+        self.pool, self.branch = pool, branch
+        options: dict[str, Any] = {"limits": Limits(), "lease_seconds": lease_seconds}
+        if not create:
+            # Straw takes a queue only as it was made; a lease that is a little longer or shorter is not worth a refusal.
+            made = read_json(control_folder(pool, branch) / "run.json") or {}
+            options = {"limits": Limits(**made["limits"]), "lease_seconds": made["lease_seconds"]}
+        self.lease_seconds = float(options["lease_seconds"])
+        self._coordinator = Coordinator(
+            pool.control, queue_id=branch, namespace=True, exclusive_owner="owner.lock", recover=not create, **options
+        )
+        self._token = self._coordinator.open_consumer(_CONSUMER, exclusive_owner="owner.lock")
+        self._leases: dict[int, Any] = {}
+        self._positions: dict[int, int] = {}
+        self._batches: dict[int, tuple[int, ...]] = {}
+        self._finished: set[int] = set()
+        self._requests = 0
+        self._beat = time.monotonic()
+
+    def recall(self, known: history.History, committed: int) -> None:
+        """Take over what `history` says of this branch; batches up to step `committed` are behind every checkpoint to come."""
+        self._positions = {n: e.position for n, e in known.tasks.items() if e.position is not None}
+        self._batches = dict(known.batches)
+        self._finished = {step for step in known.batches if step <= committed}
+
+    def submit(self, tasks: Sequence[tuple[int, Packed, dict[str, Any]]], cursor: Any) -> None:
+        """New tasks (id, prompt, metadata), and the data source's position after them, in one commit."""
+        from straw import Publication, TaskSpec
+
+        packed = [Publication(tuple(group.records(f"prompt:{n}", {}))) for n, group, _ in tasks]
+        refs = self.pool.control.publish_many(packed, submission_id=self._request("prompts"))
+        specs = [
+            TaskSpec(str(n), input_ref=ref, metadata=metadata, max_attempts=_ATTEMPTS)
+            for (n, _, metadata), ref in zip(tasks, refs, strict=True)
+        ]
+        self._coordinator.submit_tasks(
+            self._request("submit"), specs, producer_id=history.CURSOR, producer_state=cursor
+        )
+
+    def note(self, name: str, value: Any) -> None:
+        """A named value, in a commit of its own."""
+        self._coordinator.submit_tasks(self._request(name), [], producer_id=name, producer_state=value)
+
+    def acquire(self, tasks: Sequence[int]) -> None:
+        """Lease these pending tasks."""
+        found = self._coordinator.acquire(_WORKER, len(tasks), task_ids=[str(n) for n in tasks])
+        for assignment in found.assignments:
+            self._leases[int(assignment.task.task_id)] = assignment.lease
+
+    def give_back(self, tasks: Sequence[tuple[int, Packed, int, int]]) -> None:
+        """End the leases without a result: (id, what the next claim gets, priority, oldest weight version)."""
+        from straw import Publication
+
+        self._hold([n for n, *_ in tasks])
+        packed = [Publication(tuple(group.records(f"again:{n}", {}))) for n, group, *_ in tasks]
+        refs = self.pool.results.publish_many(packed, submission_id=self._request("again"))
+        updates = [
+            {"lease": self._leases[n], "input_ref": ref, "priority": priority, "scheduling_key": version}
+            for (n, _, priority, version), ref in zip(tasks, refs, strict=True)
+        ]
+        self._coordinator.yield_tasks(updates, request_id=self._request("yield"))
+        for n, *_ in tasks:
+            del self._leases[n]
+
+    def complete(self, tasks: Sequence[tuple[int, Packed]]) -> dict[int, Any]:
+        """End the leases with results. Their payloads are one write; Straw accepts each by a commit. Returns references by task."""
+        from straw import Publication
+
+        self._hold([n for n, _ in tasks])
+        packed = []
+        for n, group in tasks:
+            owner = {"task_id": str(n), "attempt_id": self._leases[n].attempt_id}
+            packed.append(Publication(tuple(group.records(f"answer:{n}", owner))))
+        refs = self.pool.results.publish_many(packed, submission_id=self._request("answers"))
+        for (n, _), ref in zip(tasks, refs, strict=True):
+            lease = self._leases.pop(n)
+            receipt = self._coordinator.complete_task(
+                lease, submission_id=lease.attempt_id, result_ref=ref, result_digest=ref.digest
+            )
+            self._positions[n] = receipt.position
+        return {n: ref for (n, _), ref in zip(tasks, refs, strict=True)}
+
+    def drop(self, tasks: Sequence[tuple[int, int, str]]) -> None:
+        """End the leases for good: (id, step, reason)."""
+        self._hold([n for n, *_ in tasks])
+        for n, step, reason in tasks:
+            self._coordinator.fail_task(
+                self._leases.pop(n),
+                request_id=self._request("drop"),
+                failure={"reason": reason, "step": step},
+                retryable=False,
+            )
+
+    def plan(self, step: int, tasks: Sequence[int]) -> None:
+        """Fix the batch of `step`, and mark it as one that the trainer may read."""
+        ref = self._json("plan", {"step": step, "tasks": list(tasks)})
+        identity, cursor = history.batch_id(step), len(self._positions)
+        positions = [self._positions[n] for n in tasks]
+        common: dict[str, Any] = {"token": self._token, "batch_id": identity}
+        self._coordinator.plan_batch(_CONSUMER, **common, input_positions=positions, plan_ref=ref)
+        self._batches[step] = tuple(tasks)
+        processed, progress = self._processed()
+        self._coordinator.batch_ready(
+            _CONSUMER,
+            **common,
+            ready_ref=ref,
+            state_ref=ref,
+            fetch_cursor=cursor,
+            processed_cursor=processed,
+            progress_ref=progress,
+        )
+
+    def finish(self, step: int) -> None:
+        """Nobody will read the batches up to `step` again: a complete checkpoint has trained them."""
+        self._finished = {number for number in self._batches if number <= step}
+        if not self._finished:
+            return
+        processed, progress = self._processed()
+        self._coordinator.save_consumer_state(
+            _CONSUMER,
+            token=self._token,
+            request_id=self._request("finish"),
+            state_ref=progress,
+            fetch_cursor=len(self._positions),
+            processed_cursor=processed,
+            progress_ref=progress,
+        )
+
+    def collect(self) -> int:
+        """Seal the present packs, delete those that nothing owns. Returns how many; 0 without --rollout-queue-online-gc."""
+        if not self.pool.identity.online_gc:
+            return 0
+        self.pool.results.seal()
+        return int(self._coordinator.collect_garbage().get("reclaimed_files", 0))
+
+    def heartbeat(self) -> None:
+        """Renew all leases, when half of their time is over."""
+        if time.monotonic() - self._beat <= self.lease_seconds / 2:
+            return
+        if self._leases:
+            self._coordinator.heartbeat(list(self._leases.values()))
+        self._beat = time.monotonic()
+
+    def close(self) -> None:
+        self._coordinator.close()
+
+    def _hold(self, tasks: Sequence[int]) -> None:
+        """Take again what was lost while this process stood still: nobody else works on this branch."""
+        if time.monotonic() - self._beat > self.lease_seconds / 2:
+            held = [n for n in tasks if n in self._leases]
+            answers = self._coordinator.heartbeat([self._leases[n] for n in held]) if held else []
+            for n, answer in zip(held, answers, strict=True):
+                if answer != "extended":
+                    del self._leases[n]
+        if unknown := [n for n in tasks if n not in self._leases]:
+            self.acquire(unknown)
+
+    def _processed(self) -> tuple[int, Any]:
+        """The length of the run of finished answers from the first on, and a record of those beyond it."""
+        done = sorted(self._positions[n] for step in self._finished for n in self._batches[step])
+        prefix = 0
+        while prefix < len(done) and done[prefix] == prefix:
+            prefix += 1
+        facts = {
+            "version": 1,
+            "processed_positions": done[prefix:],
+            "finished_batches": [history.batch_id(step) for step in sorted(self._finished)],
+        }
+        return prefix, self._json("progress", facts)
+
+    def _json(self, name: str, value: Any) -> Any:
+        from straw import Record
+
+        request = self._request(name)
+        record = Record(request, json.dumps(value).encode(), "json.v1")
+        return self.pool.control.publish([record], submission_id=request)
+
+    def _request(self, name: str) -> str:
+        self._requests += 1
+        return f"{name}:{self._coordinator.epoch}:{self._requests}"
+
+
+def control_folder(pool: Pool, branch: str) -> Any:
+    """Where a branch's journal is: Straw names the folder by the digest of the queue's name."""
+    from straw.protocol import digest
+
+    return pool.folder / "queues" / digest(branch)
+
+
+def load_group(store: Any, ref: dict[str, Any]) -> Any:
+    """The group behind a reference, checked against its digests."""
+    from straw import RecordSetRef
+    from straw.tensor import TensorRef
+
+    reference = RecordSetRef.from_dict(ref)
+    with store.read_session() as reader:
+        members = reader.validate(reference)
+        tree = reader.read_record(members[0]).payload
+
+        def tensor(place: int) -> Any:
+            return TensorRef.from_record(store, members[1 + place]).load(reader=reader)
+
+        return codec.decode(bytes(tree), tensor)

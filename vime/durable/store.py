@@ -1,0 +1,297 @@
+"""The generation pool's store on disk: everything as in memory, and every change journaled.
+
+    claim, release, accept, drop, plan, trained     change memory at once and are committed in the background
+    save(step)          writes the data half of the joint checkpoint
+    sync()              waits until all of that is committed; the manager does so before it says that a step is trained or saved
+    committed(step)     the trainer's half is there too: the step is behind every recovery
+
+So what a crash can take back is work of the step that was not trained yet, never a step that was; and what it leaves is at most an answer that
+is generated again, never one that is trained again.
+
+    <save>/rollout/global_dataset_state_dict_<step>.pt    position in the prompts, and which are outstanding
+                   queue_<step>.json                      the queue and the branch that belong to it
+                   committed_<step>.json                  written last: size and sha256 of both and of the trainer's manifest
+"""
+
+from __future__ import annotations
+
+import logging
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vime.data.protocol import Dealt, Group, ResumableDataSource
+from vime.data.source import TRAINED, state_path
+from vime.durable import history, restore
+from vime.durable.faults import told
+from vime.durable.files import facts_of, read_json, write_json
+from vime.durable.pool import Fault, Pool
+from vime.durable.queue import FRESH, PARTIAL, UNKNOWN_VERSION, Packed, Queue, control_folder, load_group
+from vime.durable.writer import Accept, Act, Claim, Drop, Release, Writer
+from vime.errors import DataError, UsageError
+from vime.rollout.pool.store import Batch, MemoryStore, Task
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1
+#: Seconds that the disk may take for what one step leaves behind.
+_DEADLINE = 300.0
+
+
+class DurableStore(MemoryStore):
+    """See the module. One process owns the queue's folder for as long as this lives."""
+
+    def __init__(self, args: Namespace, source: Any, fault: Fault | None = None) -> None:
+        """Raises UsageError for a data source that cannot say where it is, MachineError when the folder is in use or not writable."""
+        super().__init__(args, source)
+        if not isinstance(source, ResumableDataSource):
+            raise UsageError(
+                f"--data-source-path: {type(source).__name__} lacks cursor, origin or resume, so a durable queue cannot continue it",
+                hint="see ResumableDataSource in vime/data/protocol.py, or use another transport",
+            )
+        self.pool = Pool(Path(args.rollout_data_dir), args, fault)
+        self.queue: Queue | None = None
+        self._writer: Writer | None = None
+        self._known: set[int] = set()
+        self._progress = {"trained": -1, "saved": -1, "committed": -1}
+
+    @property
+    def writer(self) -> Writer:
+        if self._writer is None:
+            raise DataError("the rollout queue is used before `load`", where=str(self.pool.folder))
+        return self._writer
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def claim(self, count: int) -> list[Task]:
+        tasks = super().claim(count)
+        new = [task for task in tasks if task.task_id not in self._known]
+        cursor = self._source.cursor() if new else None
+        for task in tasks:
+            if task.task_id in self._known:
+                self.writer.put(Claim(task.task_id))
+            else:
+                facts = {"samples": len(task.group), "origin": self._origin(task)}
+                self.writer.put(Claim(task.task_id, Packed.of(task.group), facts, cursor))
+        self._known |= {task.task_id for task in new}
+        return tasks
+
+    def release(self, task_id: int, group: Group, reason: str) -> None:
+        if task_id in self._leased:
+            versions = [version for sample in group if (version := sample.oldest_version()) is not None]
+            partial = any(sample.response_length for sample in group)
+            oldest = min(versions) if versions else UNKNOWN_VERSION if partial else 0
+            self.writer.put(Release(task_id, Packed.of(group), PARTIAL if partial else FRESH, oldest))
+        super().release(task_id, group, reason)
+
+    def accept(self, task_id: int, group: Group) -> None:
+        if task_id in self._leased:
+            self.writer.put(Accept(task_id, Packed.of(group)))
+        super().accept(task_id, group)
+
+    def drop(self, task_id: int, step: int, reason: str) -> None:
+        if task_id in self._leased:
+            self.writer.put(Drop(task_id, step, reason))
+        super().drop(task_id, step, reason)
+
+    def plan(self, step: int, task_ids: Sequence[int]) -> Batch:
+        known = step in self._plans
+        batch = super().plan(step, task_ids)
+        if not known:
+            ids = [task.task_id for task in batch.tasks]
+            self.writer.put(Act(lambda queue: queue.plan(step, ids)))
+        return batch
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def trained(self, step: int) -> None:
+        super().trained(step)
+        self._advance(trained=step)
+
+    def save(self, step: int) -> None:
+        self._advance(saved=step)
+        with told(self.pool.folder, "saving the data half of the checkpoint"):
+            self.source.save(step)
+            if self.args.save is None:
+                return
+            state = state_path(self.args.save, step)
+            branch = self.queue.branch if self.queue is not None else None
+            facts = {"format": _FORMAT, "pool": self.pool.identity.pool, "branch": branch, "step": step}
+            write_json(_queue_file(self.args.save, step), facts | {"data": facts_of(state)})
+
+    def committed(self, step: int) -> None:
+        """The trainer's checkpoint of `step` is complete. What only earlier ones needed may be freed from now on."""
+        if self.args.save is not None:
+            with told(Path(self.args.save), "completing the checkpoint"):
+                files = _parts(Path(self.args.save), step)
+                write_json(_commit_file(self.args.save, step), {"format": _FORMAT, "step": step, "files": files})
+
+        def finish(queue: Queue) -> None:
+            queue.finish(step)
+            queue.note(history.PROGRESS, self._progress)
+            freed = queue.collect()
+            if freed:
+                log.info("the rollout queue freed %d packs", freed)
+
+        self._progress = self._progress | {"committed": step}
+        self.writer.put(Act(finish))
+
+    def sync(self) -> None:
+        """Raises MachineError when the disk does not take it."""
+        self.writer.barrier()
+
+    def load(self, step: int | None) -> None:
+        """Continue after `step`, in the branch in force or in a new one (see `restore`). The log says which, and why.
+
+        Raises DataError when the checkpoint's data half is damaged or missing, or the prompts or their order have changed.
+        """
+        after = -1 if step is None else step
+        self._stop()
+        super().__init__(self.args, self.source)
+        with told(self.pool.folder, "reading the rollout queue"):
+            checkpoint = self._checkpoint(after)
+            branch = self.pool.current
+            known = history.read(control_folder(self.pool, branch)) if branch else None
+            facts = self.pool.facts(branch) if branch else {}
+            config = restore.digest(self.args)
+            verdict = restore.decide(
+                known, branch, after, checkpoint, self.pool.identity.pool, config, facts.get("config", "")
+            )
+            match verdict:
+                case restore.InPlace(replayed):
+                    assert known is not None
+                    assert branch is not None
+                    self._resume(known, branch, after, replayed)
+                case restore.Branch(reason):
+                    self._branch(branch, after, reason, config)
+        self._writer = Writer(self._opened(), _DEADLINE)
+        # A checkpoint that was complete when the process before died may not be known to be.
+        if after > self._progress["committed"] and checkpoint is not None:
+            self.committed(after)
+
+    def close(self) -> None:
+        """Commit what waits and let go of the folder."""
+        self._stop()
+        self.pool.close()
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Queue:
+        assert self.queue is not None
+        return self.queue
+
+    def _stop(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self.queue is not None:
+            self.queue.close()
+        self._writer = self.queue = None
+
+    def _resume(self, known: history.History, branch: str, step: int, replayed: tuple[int, ...]) -> None:
+        self._progress = known.progress | {"trained": step, "saved": max(step, known.progress["committed"])}
+        self._known = set(known.tasks)
+        planned = known.in_batches()
+
+        def task(number: int) -> Task:
+            ref = known.tasks[number].ref
+            assert ref is not None
+            return Task(number, load_group(self.pool.results, ref))
+
+        self._plans = {number: Batch(number, tuple(map(task, known.batches[number]))) for number in replayed}
+        ready = [e for e in known.tasks.values() if e.state == "ready" and e.task_id not in planned]
+        self._ready = {e.task_id: task(e.task_id) for e in sorted(ready, key=lambda entry: entry.position or 0)}
+        waiting = {e.task_id: task(e.task_id).group for e in known.tasks.values() if e.state in ("pending", "leased")}
+        cursor = known.notes.get(history.CURSOR)
+        kept = cursor is None or self._source.resume(cursor, dealt(known, waiting), step, str(self.pool.folder))
+        self.queue = Queue(self.pool, branch, self.args.rollout_queue_lease_seconds, create=False)
+        self.queue.recall(known, self._progress["committed"])
+        if not kept:
+            self.queue.drop([(number, step + 1, "data changed") for number in waiting])
+        log.warning(
+            "rollout queue: going on in branch %s after step %d: %d groups wait, %d are ready%s",
+            branch,
+            step,
+            len(waiting) if kept else 0,
+            len(self._ready),
+            f"; steps {replayed[0]} to {replayed[-1]} are trained as they were planned" if replayed else "",
+        )
+
+    def _branch(self, parent: str | None, step: int, reason: str, config: str) -> None:
+        super().load(step)
+        self._known = set()
+        self._progress = {"trained": step, "saved": step, "committed": step}
+        facts = {"format": _FORMAT, "parent": parent, "step": step, "reason": reason, "config": config}
+        name = self.pool.new_branch(facts)
+        self.queue = Queue(self.pool, name, self.args.rollout_queue_lease_seconds, create=True)
+        self.queue.note(history.PROGRESS, self._progress)
+        self.pool.set_current(name)
+        log.warning("rollout queue: branch %s begins after step %d: %s", name, step, reason)
+
+    @property
+    def _source(self) -> ResumableDataSource:
+        assert isinstance(self.source, ResumableDataSource)
+        return self.source
+
+    def _origin(self, task: Task) -> Any:
+        return self._source.origin(task.task_id) if task.task_id >= 0 else None
+
+    def _advance(self, **steps: int) -> None:
+        self._progress = progress = self._progress | steps
+        self.writer.put(Act(lambda queue: queue.note(history.PROGRESS, progress)))
+
+    def _checkpoint(self, step: int) -> dict[str, Any] | None:
+        """What `save` wrote for `step` of the checkpoint in --load, checked; None when that was saved without a queue."""
+        if step < 0 or self.args.load is None:
+            return None
+        root = Path(self.args.load)
+        found = read_json(_queue_file(root, step))
+        if found is None:
+            return None
+        hint = "choose another step with --ckpt-step"
+        state = state_path(str(root), step)
+        if not state.is_file() or facts_of(state) != found["data"]:
+            raise DataError("the data state is not the one that was saved", where=str(state), hint=hint)
+        commit = read_json(_commit_file(root, step))
+        if commit is not None:
+            for name, facts in commit["files"].items():
+                if not (root / name).is_file() or facts_of(root / name) != facts:
+                    raise DataError(
+                        "is not what the joint checkpoint was completed with", where=str(root / name), hint=hint
+                    )
+        return found
+
+
+def dealt(known: history.History, waiting: Mapping[int, Group]) -> list[Dealt]:
+    """What the data source must know of every task: those that wait, partial ones first as the queue would serve them, and all fates."""
+    trained = {task: step for step, tasks in known.batches.items() for task in tasks}
+    found = []
+    for entry in known.tasks.values():
+        common = (entry.task_id, entry.metadata["origin"])
+        samples = entry.metadata["samples"]
+        if entry.task_id in trained:
+            found.append(Dealt(*common, fate=TRAINED, step=trained[entry.task_id], samples=samples))
+        elif entry.state == "dropped":
+            found.append(Dealt(*common, fate=entry.reason, step=entry.step or 0, samples=samples))
+        else:
+            found.append(Dealt(*common, group=waiting.get(entry.task_id)))
+
+    def late(one: Dealt) -> tuple[bool, int]:
+        begun = one.group is not None and any(sample.response_length for sample in one.group)
+        return not begun, one.group_index
+
+    return sorted(found, key=late)
+
+
+def _queue_file(root: str | Path, step: int) -> Path:
+    return Path(root) / "rollout" / f"queue_{step}.json"
+
+
+def _commit_file(root: str | Path, step: int) -> Path:
+    return Path(root) / "rollout" / f"committed_{step}.json"
+
+
+def _parts(root: Path, step: int) -> dict[str, Any]:
+    """The files that a joint checkpoint consists of. The trainer's manifest names its own with their digests."""
+    names = [state_path(str(root), step), _queue_file(root, step), root / f"iter_{step:07d}" / "manifest.json"]
+    return {str(path.relative_to(root)): facts_of(path) for path in names if path.is_file()}
