@@ -57,12 +57,6 @@ class Run:
         self.trainers.save(rollout_id, None)
         self.rollouts.committed(rollout_id)
 
-    def save(self, rollout_id: int) -> None:
-        """The joint checkpoint: data first; the trainer's marker, written last, makes it count."""
-        self.rollouts.save(rollout_id)
-        self.trainers.save(rollout_id, None)
-        self.rollouts.committed(rollout_id)
-
     def push_weights(self) -> dict[str, float]:
         """Trainer's weights into every engine; requests go to those engines from then on. Meanwhile none is started."""
         self.rollouts.pause(self.weights.flushes_next)
