@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -296,10 +297,17 @@ def _first_look(
     if not open_places:
         return decisions
     ported = {path for path in mirrored if policy.owner_of(path).kind is OwnerKind.PORT}
-    edits.load(pair_of(changes[n]) for n in open_places)
     wanted = {paths[path] for n in open_places for path in edits.touched(pair_of(changes[n]))}
-    own = Edits(context.repo, [(c.parents[0], c.oid) for c in history.alive if c.parents])
-    index = CommitIndex(own, own.paths, wanted)
+
+    def index_own() -> CommitIndex:
+        own = Edits(context.repo, [(c.parents[0], c.oid) for c in history.alive if c.parents])
+        return CommitIndex(own, own.paths, wanted)
+
+    # git reads one history while the other's edits are parsed.
+    with ThreadPoolExecutor(1) as beside:
+        indexed = beside.submit(index_own)
+        edits.load(pair_of(changes[n]) for n in open_places)
+        index = indexed.result()
     looker = Presence(context.repo.objects, context.words, context.repo.tree(context.downstream), mirrored.__contains__)
     for done, n in enumerate(open_places):
         context.progress(done, len(open_places), changes[n].label)

@@ -46,7 +46,7 @@ class FilePatch(NamedTuple):
 
 def _squeeze(lines: tuple[bytes, ...]) -> bytes:
     """Lines without white space, as ``git patch-id`` compares them."""
-    return b"\n".join(b"".join(line.split()) for line in lines)
+    return b"\n".join([line.translate(None, b" \t\r\v\f\n") for line in lines])
 
 
 class Edits:
@@ -119,19 +119,20 @@ def _parse_hunks(text: bytes) -> Iterator[Hunk]:
     heads = list(_HUNK.finditer(text))
     for head, following in zip_longest(heads, heads[1:]):
         old, old_count, new, new_count = (1 if group is None else int(group) for group in head.groups())
-        removed: list[bytes] = []
-        added: list[bytes] = []
-        last = removed
-        for line in text[head.end() : following.start() if following else len(text)].split(b"\n"):
-            sign = line[:1]
-            if sign == b"\\":
-                last[-1] = last[-1][:-1]  # no newline at the end of the file
-                continue
-            last = removed if sign == b"-" else added
-            if sign in b"+-" and sign:
-                last.append(line[1:] + b"\n")
+        lines = text[head.end() : following.start() if following else len(text)].split(b"\n")
+        removed, rest = _side(lines, old_count)
+        added, _ = _side(rest, new_count)
         # With a count of 0 git names the line *after which* the edit stands.
-        yield Hunk(old - bool(old_count), new - bool(new_count), tuple(removed), tuple(added))
+        yield Hunk(old - bool(old_count), new - bool(new_count), removed, added)
+
+
+def _side(lines: list[bytes], count: int) -> tuple[tuple[bytes, ...], list[bytes]]:
+    """One side of a hunk, whose `count` lines stand together since there is no context, and what follows it."""
+    side = [line[1:] + b"\n" for line in lines[:count]]
+    if lines[count : count + 1] and lines[count].startswith(b"\\"):  # no newline at the end of the file
+        side[-1] = side[-1][:-1]
+        count += 1
+    return tuple(side), lines[count:]
 
 
 def is_inverse(undo: Iterable[FilePatch], done: Iterable[FilePatch]) -> bool:

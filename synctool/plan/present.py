@@ -21,6 +21,8 @@ from synctool.plan.model import Evidence, Strength
 #: A line says something when it has at least this many letters and digits: brackets and blank lines repeat everywhere.
 TELLING_CHARACTERS = 3
 _TELLING = re.compile(rb"(?:[0-9A-Za-z\x80-\xff][^0-9A-Za-z\x80-\xff]*){%d}" % TELLING_CHARACTERS)
+#: Modes of a side that is missing, or a commit of another repository.
+_NO_BLOB = ("000000", "160000")
 #: Context lines tried, most first. Without context only a block with this many telling lines counts.
 CONTEXTS = (3, 2, 1)
 BLOCK_LINES = 3
@@ -46,7 +48,8 @@ class Search(NamedTuple):
     telling: int
 
 
-def telling(lines: Iterable[bytes]) -> int:
+@lru_cache(maxsize=1 << 16)
+def telling(lines: Lines) -> int:
     """How many lines say something."""
     return sum(1 for line in lines if _TELLING.search(line))
 
@@ -60,21 +63,21 @@ class _Text:
         for place, line in enumerate(lines):
             self.places[line].append(place)
 
-    def has(self, block: Sequence[bytes]) -> bool:
+    def has(self, block: Lines) -> bool:
         """Whether the lines stand there one after another."""
         if not block:
             return True
-        anchor = min(range(len(block)), key=lambda n: len(self.places.get(block[n], ())))
-        wanted = tuple(block)
+        counts = [len(self.places.get(line, ())) for line in block]
+        anchor = counts.index(min(counts))
         return any(
-            place >= anchor and self.lines[place - anchor : place - anchor + len(wanted)] == wanted
-            for place in self.places.get(wanted[anchor], ())
+            place >= anchor and self.lines[place - anchor : place - anchor + len(block)] == block
+            for place in self.places.get(block[anchor], ())
         )
 
 
-def split_lines(data: bytes) -> Lines:
+def stripped(lines: Iterable[bytes]) -> Lines:
     """Lines without trailing white space: editors and formatters differ in it."""
-    return tuple(line.rstrip() for line in data.split(b"\n"))
+    return tuple([line.rstrip() for line in lines])
 
 
 class Presence:
@@ -85,21 +88,34 @@ class Presence:
         self.words = words
         self.tree = tree
         self.mirrored = mirrored
+        self._fetched: dict[str, bytes] = {}
         self._translated = lru_cache(maxsize=1024)(self._translate)
+        self._lines = lru_cache(maxsize=1024)(self._read_lines)
         self._downstream = lru_cache(maxsize=1024)(self._read_downstream)
 
     def _translate(self, oid: str, path: str) -> tuple[bytes, bool]:
         """A translated file, and whether it has as many lines as the original, so that upstream's line numbers hold."""
-        data = self.store.read(oid, "blob")
+        data = self._fetched[oid] if oid in self._fetched else self.store.read(oid, "blob")
         translated = self.words.content(data, path)
         return translated, translated is data or translated.count(b"\n") == data.count(b"\n")
 
+    def _read_lines(self, oid: str, path: str) -> Lines | None:
+        """The lines of a translated file, or None when upstream's line numbers do not hold in it."""
+        translated, aligned = self._translated(oid, path)
+        return tuple(translated.split(b"\n")) if aligned else None
+
     def _read_downstream(self, oid: str) -> _Text:
-        return _Text(split_lines(self.store.read(oid, "blob")))
+        return _Text(stripped(self.store.read(oid, "blob").split(b"\n")))
 
     def relevant(self, patches: Iterable[FilePatch]) -> list[FilePatch]:
         """The patches whose downstream path is mirrored."""
         return [patch for patch in patches if self.mirrored(self.words.path(patch.change.path))]
+
+    def fetch(self, patches: Iterable[FilePatch]) -> None:
+        """Read the upstream sides of these patches in one go, since git answers questions one by one slowly. The next call lets go of them."""
+        changes = [patch.change for patch in patches]
+        sides = [(c.old_oid, c.old_mode) for c in changes] + [(c.oid, c.mode) for c in changes]
+        self._fetched = self.store.read_many(oid for oid, mode in sides if mode not in _NO_BLOB)
 
     def search(self, patches: Iterable[FilePatch]) -> Search:
         """Look for an edit in downstream's tree."""
@@ -133,14 +149,10 @@ class Presence:
         if self._same(here.oid, change.oid, path):
             return Search(total, total, lines)
         said = 0
-        new, aligned = self._translated(change.oid, path)
-        old = b""
-        if change.status != "A":
-            old, old_aligned = self._translated(change.old_oid, self.words.path(change.old_path))
-            aligned = aligned and old_aligned
-        if not aligned:
+        new_lines = self._lines(change.oid, path)
+        old_lines = () if change.status == "A" else self._lines(change.old_oid, self.words.path(change.old_path))
+        if new_lines is None or old_lines is None:
             return Search(0, total, 0)
-        new_lines, old_lines = split_lines(new), split_lines(old)
         text = self._downstream(here.oid)
         for hunk in patch.hunks:
             if _in_text(text, hunk, new_lines, old_lines):
@@ -158,11 +170,10 @@ class Presence:
         moved = change._replace(path=path, old_path=old_path)
         if patch.binary or not patch.hunks or SYMLINK in (change.mode, change.old_mode):
             return FilePatch(moved, patch.hunks, patch.binary)
-        new, aligned = self._translated(change.oid, path) if change.status != "D" else (b"", True)
-        old, old_aligned = self._translated(change.old_oid, old_path) if change.status != "A" else (b"", True)
-        if not (aligned and old_aligned):
+        new_lines = self._lines(change.oid, path) if change.status != "D" else ()
+        old_lines = self._lines(change.old_oid, old_path) if change.status != "A" else ()
+        if new_lines is None or old_lines is None:
             return None
-        new_lines, old_lines = _raw_lines(new), _raw_lines(old)
         hunks = []
         for hunk in patch.hunks:
             removed = old_lines[hunk.old_at : hunk.old_at + len(hunk.removed)]
@@ -170,10 +181,6 @@ class Presence:
             hunks.append(Hunk(hunk.old_at, hunk.new_at, removed, added))
         # A hunk that only swaps one project's word for the other's says nothing once translated.
         return FilePatch(moved, tuple(h for h in hunks if h.removed != h.added), False)
-
-
-def _raw_lines(data: bytes) -> Lines:
-    return tuple(data.split(b"\n"))
 
 
 def _extra_units(change: PathChange) -> int:
@@ -189,16 +196,16 @@ def _in_text(text: _Text, hunk: Hunk, new: Lines, old: Lines) -> bool:
     for context in CONTEXTS:
         if context < CONTEXTS[0] and not says:
             return False  # a pure deletion, or brackets only: nothing but full context proves it
-        block = new[max(start - context, 0) : end + context]
+        block = stripped(new[max(start - context, 0) : end + context])
         if telling(block) < 2 or not text.has(block):
             continue
         # The old side still there means that this is another place that looks alike. One line of context says too little for that.
         around = max(context, 2)
-        before = old[max(old_start - around, 0) : old_end + around]
+        before = stripped(old[max(old_start - around, 0) : old_end + around])
         return telling(before) < 2 or not text.has(before)
-    if says < BLOCK_LINES or not text.has(new[start:end]):
+    if says < BLOCK_LINES or not text.has(stripped(new[start:end])):
         return False
-    return not telling(hunk.removed) or not text.has(old[old_start:old_end])
+    return not telling(hunk.removed) or not text.has(stripped(old[old_start:old_end]))
 
 
 class CommitIndex:
@@ -244,6 +251,7 @@ def by_content(presence: Presence, index: CommitIndex, patches: Sequence[FilePat
     if not relevant:
         return []
     evidence: list[Evidence] = []
+    presence.fetch(relevant)
     # Translating every hunk is the dear part: not for edits of files that no commit here ever touched.
     if all(presence.words.path(patch.change.path) in index.paths for patch in relevant):
         translated = [presence.translate_patch(patch) for patch in relevant]
