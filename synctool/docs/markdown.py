@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from synctool.docs.page import Heading, Link, Page, Span, line_span, line_starts, slugs
@@ -24,26 +25,46 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table")
 
 
+@cache
+def _outline_parser() -> MarkdownIt:
+    """Blocks alone: what is inside of paragraphs costs most of the time."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+@lru_cache(maxsize=1024)
+def headings(text: str) -> tuple[Heading, ...]:
+    """The headings of a Markdown text, as ``parse`` finds them, in a fraction of the time."""
+    return tuple(_headings(_outline_parser().parse(_without_front_matter(text))))
+
+
+def _headings(tokens: list[Token]) -> Iterator[Heading]:
+    for place, token in enumerate(tokens):
+        if token.type == "heading_open" and token.level == 0 and token.map:
+            yield Heading(token.map[0] + 1, int(token.tag[1]), tokens[place + 1].content.replace("\n", " "))
+
+
 def parse(path: str, text: str) -> Page:
     """The page of a Markdown text."""
     starts = line_starts(text)
-    headings: list[Heading] = []
     code: list[Span] = []
     links: list[Link] = []
     contents: list[Link] = []
     tokens = _parser().parse(_without_front_matter(text))
-    for place, token in enumerate(tokens):
-        if token.type == "heading_open" and token.level == 0 and token.map:
-            headings.append(Heading(token.map[0] + 1, int(token.tag[1]), tokens[place + 1].content.replace("\n", " ")))
-        elif token.type in ("fence", "code_block") and token.map:
+    found = tuple(_headings(tokens))
+    for token in tokens:
+        if token.type in ("fence", "code_block") and token.map:
             if token.info.strip().startswith("{toctree}"):
                 contents += _entries(token)
             elif not re.match(r"\{(note|warning|tip|important|admonition|seealso)\}", token.info.strip()):
                 code.append(line_span(starts, token.map[0], token.map[1]))
         elif token.type == "inline" and token.map:
             links += _links(token, token.map[0] + 1)
-    anchors = {*slugs(head.title for head in headings), *_LABEL.findall(text)}
-    return Page(path, text, tuple(headings), tuple(code), tuple(links), frozenset(anchors), tuple(contents))
+    anchors = {*slugs(head.title for head in found), *_LABEL.findall(text)}
+    return Page(path, text, found, tuple(code), tuple(links), frozenset(anchors), tuple(contents))
 
 
 def _links(token: Token, line: int) -> list[Link]:

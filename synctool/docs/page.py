@@ -88,6 +88,13 @@ def parse(path: str, text: str) -> Page:
     return rest.parse(path, text) if path.endswith(".rst") else markdown.parse(path, text)
 
 
+def headings(path: str, text: str) -> tuple[Heading, ...]:
+    """The headings of ``parse(path, text)``; for who needs no more."""
+    from synctool.docs import markdown, rest
+
+    return rest.parse(path, text).headings if path.endswith(".rst") else markdown.headings(text)
+
+
 def is_page(path: str) -> bool:
     """Whether a file is a page."""
     return path.endswith((".md", ".rst"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
 from synctool.audit.context import Audit
 from synctool.audit.files import Files
 from synctool.audit.finding import Hit, Rule, page
+from synctool.docs.page import Heading, headings
 from synctool.policy.model import OwnerKind
 
 RULE = Rule("docs-parity", "the English and the Chinese page are out of step", "readers of one language miss a section")
@@ -23,17 +23,13 @@ RULES = (RULE, LOST)
 _LANGUAGES = ("en", "zh")
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    line: int
-    level: int
-    title: str
-    blocks: int
+def _kind(heading: Heading) -> tuple[int, str]:
+    """What a translation keeps: the level, and words of the title that no one translates (flags, and what stands in backticks)."""
+    return heading.level, " ".join(re.findall(r"`[^`]+`|--[\w-]+", heading.title))
 
-    @property
-    def kind(self) -> tuple[int, str]:
-        """What a translation keeps: the level, and words of the title that no one translates (flags, names in ASCII and backticks)."""
-        return self.level, " ".join(re.findall(r"`[^`]+`|--[\w-]+", self.title))
+
+def _sections(files: Files, path: str) -> tuple[Heading, ...]:
+    return headings(path, files.text(path) or "")
 
 
 def check(audit: Audit) -> Iterator[Hit]:
@@ -46,8 +42,8 @@ def check(audit: Audit) -> Iterator[Hit]:
 
 def _lost(audit: Audit, through: Files, path: str) -> Iterator[Hit]:
     """Sections of upstream's page whose heading is not here, and whose first words are not either: a section that was given another heading stays."""
-    mine = sections(audit.tree.text(path) or "")
-    theirs = sections(through.text(path) or "")
+    mine = _sections(audit.tree, path)
+    theirs = _sections(through, path)
     titles = {section.title.casefold() for section in mine}
     here = " ".join((audit.tree.text(path) or "").split())
     for place, section in enumerate(theirs):
@@ -104,17 +100,17 @@ def _upstreams_own(audit: Audit, found: dict[str, str]) -> bool:
         (language, path), *_ = found.items()
         other = path.replace(f"{language}/", "zh/" if language == "en" else "en/", 1)
         return other not in audit.through
-    mine = [[s.level for s in sections(audit.tree.text(path) or "")] for path in found.values()]
-    theirs = [[s.level for s in sections(audit.through.text(path) or "")] for path in found.values()]
+    mine = [[s.level for s in _sections(audit.tree, path)] for path in found.values()]
+    theirs = [[s.level for s in _sections(audit.through, path)] for path in found.values()]
     return mine == theirs
 
 
 def _compare(audit: Audit, subject: str, en: str, zh: str) -> Iterator[Hit]:
-    left, right = sections(audit.tree.text(en) or ""), sections(audit.tree.text(zh) or "")
+    left, right = _sections(audit.tree, en), _sections(audit.tree, zh)
     by_level = [section.level for section in left], [section.level for section in right]
     if by_level[0] == by_level[1]:
         return
-    keys = [s.kind for s in left], [s.kind for s in right]
+    keys = [_kind(s) for s in left], [_kind(s) for s in right]
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
@@ -139,23 +135,3 @@ def _compare(audit: Audit, subject: str, en: str, zh: str) -> Iterator[Hit]:
                     f"section '{section.title}' has no counterpart in {en}",
                     "translate the section",
                 )
-
-
-def sections(text: str) -> list[_Section]:
-    """Headings of a Markdown text, outside of code blocks, with the number of code blocks below each."""
-    found: list[_Section] = []
-    fence = ""
-    for number, line in enumerate(text.split("\n"), 1):
-        mark = re.match(r"\s*(`{3,}|~{3,})", line)
-        if mark:
-            if not fence:
-                fence = mark[1]
-                if found:
-                    found[-1] = _Section(found[-1].line, found[-1].level, found[-1].title, found[-1].blocks + 1)
-            elif mark[1][0] == fence[0] and len(mark[1]) >= len(fence):
-                fence = ""
-            continue
-        head = re.match(r"(#{1,6})\s+(.+?)\s*#*\s*$", line) if not fence else None
-        if head:
-            found.append(_Section(number, len(head[1]), head[2], 0))
-    return found

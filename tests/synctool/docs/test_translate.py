@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synctool.docs.page import parse
+from synctool.docs.page import headings, parse
 from synctool.docs.translate import State, carry, translate_page
 from synctool.policy.loading import load_policy
 from synctool.translate import Translator
@@ -71,8 +71,9 @@ def test_rest_keeps_literal_blocks_but_for_flags(translator: Translator) -> None
 
 
 @given(st.text(st.sampled_from("# \n`=-~ao\x0c\r:.>\u2028"), max_size=80), st.sampled_from(["a.md", "a.rst"]))
-def test_sections_joined_are_the_page(text: str, path: str) -> None:
+def test_sections_joined_are_the_page_and_headings_alone_are_the_same(text: str, path: str) -> None:
     assert "".join(section.text for section in parse(path, text).sections) == text
+    assert headings(path, text) == parse(path, text).headings
 
 
 def test_a_section_follows_upstream_until_someone_edits_it(translator: Translator) -> None:
