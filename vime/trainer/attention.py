@@ -23,6 +23,7 @@ from megatron.core.transformer import MegatronModule, TransformerConfig
 from vime.convert.shape import ModelShape
 from vime.trainer.context import ContextCut, attend_cut, attend_cut_varlen
 from vime.trainer.kernels import rotate
+from vime.trainer.prefix import Layout
 
 # A bucket takes in shorter sequences down to this share of its longest: at most that much padding, few calls.
 _SHORTEST_IN_BUCKET = 0.75
@@ -44,7 +45,9 @@ class PackedSequences:
 
     cu_seqlens int32 [sequences + 1]; positions int64 [tokens]; cos, sin [tokens, 1, head_dim / 2] in the model's dtype.
     `restore` int64 [tokens] finds each packed token in the concatenated buckets (None: they are in order, unpadded).
-    With a `cut`, tokens are those of this rank; cu_seqlens and `longest` still describe whole sequences.
+    With a `cut`, tokens are those of this rank; cu_seqlens and `longest` still describe whole sequences. So they do where
+    sequences share tokens of the row: `expand` and `keep` (see `prefix.Layout`) lead to the sequences and back, on a GPU;
+    on a CPU the buckets and `restore` do.
     cos and sin may be of the first part of a head only; `interleaved`: neighbours are rotated together, not halves.
     """
 
@@ -57,6 +60,8 @@ class PackedSequences:
     restore: torch.Tensor | None = None
     cut: ContextCut | None = None
     interleaved: bool = False
+    expand: torch.Tensor | None = None
+    keep: torch.Tensor | None = None
     # Megatron reads this: anything but "thd" leaves the [tokens, 1, heads, dim] layout and the rotation to us.
     qkv_format: str = field(default="packed", init=False)
 
@@ -91,14 +96,24 @@ def pack(
     dtype: torch.dtype,
     device: torch.device,
     cut: ContextCut | None = None,
+    layout: Layout | None = None,
 ) -> PackedSequences:
-    """Describe sequences of `lengths` (each >= 1) lying one after another in a packed row, or one rank's `cut` of it."""
+    """Describe sequences of `lengths` (each >= 1) lying one after another in a packed row, or one rank's `cut` of it, or
+    as `layout` says, where some of them share tokens."""
     sizes = torch.tensor(lengths, dtype=torch.int64)
     ends = sizes.cumsum(0)
     starts = ends - sizes
     positions = torch.arange(int(ends[-1])) - starts.repeat_interleave(sizes)
     cu_seqlens = F.pad(ends, (1, 0)).to(torch.int32)
     buckets, restore = _buckets(sizes, starts, positions) if device.type == "cpu" and cut is None else ((), None)
+    expand = keep = None
+    if layout is not None and layout.shares:
+        expand, keep = torch.from_numpy(layout.expand), torch.from_numpy(layout.keep)
+        positions = positions[keep]
+        if device.type == "cpu":
+            restore = keep if restore is None else restore[keep]
+            buckets = tuple(Bucket(expand[bucket.take], bucket.rows, bucket.length) for bucket in buckets)
+        expand, keep = expand.to(device), keep.to(device)
     positions = positions.to(device)
     if cut is not None:
         positions = positions.index_select(0, cut.held)
@@ -113,6 +128,8 @@ def pack(
         restore=restore,
         cut=cut,
         interleaved=rotary.interleaved,
+        expand=expand,
+        keep=keep,
     )
 
 
@@ -171,7 +188,10 @@ def attend_varlen(
 ) -> torch.Tensor:
     """The same on a GPU."""
     cu, longest = packed.cu_seqlens, packed.longest
-    return varlen_kernel(q, k, v, cu, cu, longest, longest, scale)
+    if packed.expand is None or packed.keep is None:
+        return varlen_kernel(q, k, v, cu, cu, longest, longest, scale)
+    q, k, v = (x.index_select(0, packed.expand) for x in (q, k, v))
+    return varlen_kernel(q, k, v, cu, cu, longest, longest, scale).index_select(0, packed.keep)
 
 
 def varlen_kernel(

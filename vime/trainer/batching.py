@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from vime.errors import VimeError
 from vime.sample import Sample, Status
-from vime.trainer import routing, schedule, support
+from vime.trainer import prefix, routing, schedule, support
 from vime.trainer.advantages import group_normalized_rewards
 from vime.trainer.attention import PackedSequences, Rotary, pack
 from vime.trainer.context import ContextCut, combine
@@ -191,7 +191,9 @@ class Context:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Samples packed into one row. `rows`/`targets` [response tokens] find each response token's logits and its id;
+    """Samples packed into one row, in which what several of them begin with may lie once (see `prefix`).
+
+    `rows`/`targets` [response tokens] find each response token's logits and its id;
     `masks` and `weights` fp32 [response tokens]; `samples` are positions in the rank's columns, `lengths` and `totals` their
     response and whole lengths. `denominator` is what the weights of one whole step were divided by.
 
@@ -251,18 +253,25 @@ def pack_micro_batch(
     step: Step | None = None,
     per_token: bool = False,
     context: Context | None = None,
+    whole: bool = False,
 ) -> MicroBatch:
     """Pack `samples` (not empty) of `data`. `columns` names per-token float columns to lay out flat, fp32.
 
-    Without a `step` the weights are the bare masks.
+    Without a `step` the weights are the bare masks. `whole`: each token of each sample has a place of its own in the row,
+    as the cut of a `context` and recorded routes need it; else see `prefix`.
     """
-    totals = torch.tensor([data["total_lengths"][i] for i in samples])
+    totals = [data["total_lengths"][i] for i in samples]
     lengths = [data["response_lengths"][i] for i in samples]
+    prompts = [total - length for total, length in zip(totals, lengths, strict=True)]
+    whole = whole or context is not None or "routes" in data
+    layout = prefix.lay_out([data["tokens"][i] for i in samples], prompts, whole)
+    tokens, fed = torch.from_numpy(layout.tokens), torch.from_numpy(layout.lengths)
     responses = torch.tensor(lengths)
-    tokens = torch.tensor([t for i in samples for t in data["tokens"][i]], dtype=torch.int64)
-    starts = totals.cumsum(0) - responses
+    # A response token is scored at the place of the one before it.
+    starts = fed.cumsum(0) - fed + torch.tensor(prompts) - 1
     flat = torch.arange(int(responses.sum())) - (responses.cumsum(0) - responses).repeat_interleave(responses)
-    targets = starts.repeat_interleave(responses) + flat
+    rows = torch.from_numpy(layout.expand)[starts.repeat_interleave(responses) + flat]
+    ids = torch.tensor([t for i in samples for t in _response(data, i)], dtype=torch.int64)
     masks = torch.tensor([m for i in samples for m in data["loss_masks"][i]], dtype=torch.float32)
     weights = masks
     if step is not None:
@@ -270,11 +279,10 @@ def pack_micro_batch(
         weights = token_weights(masks, lengths, sums, step.rollouts, step.tokens, per_token)
     picks, sampler = None, None
     if "supports" in data:
-        responses = [data["tokens"][i][len(data["tokens"][i]) - data["response_lengths"][i] :] for i in samples]
-        picks, sampler = support.lay_out([data["supports"][i] for i in samples], responses)
-    cut, places, rows, ids = None, None, targets - 1, tokens[targets]
+        picks, sampler = support.lay_out([data["supports"][i] for i in samples], [_response(data, i) for i in samples])
+    cut, places = None, None
     if context is not None:
-        cut = ContextCut.of(totals.tolist(), context.group, context.zigzag, device)
+        cut = ContextCut.of(totals, context.group, context.zigzag, device)
         held = cut.held.cpu()
         local = torch.full((len(tokens),), -1).index_copy(0, held, torch.arange(len(held)))[rows]
         places = (local >= 0).nonzero()[:, 0]
@@ -287,11 +295,11 @@ def pack_micro_batch(
     batch = MicroBatch(
         samples=samples,
         tokens=tokens.to(device),
-        packed=pack(totals.tolist(), rotary, dtype, device, cut),
+        packed=pack(layout.lengths.tolist(), rotary, dtype, device, cut, layout),
         rows=rows.to(device),
         targets=ids.to(device),
         lengths=lengths,
-        totals=totals.tolist(),
+        totals=totals,
         masks=masks.to(device),
         weights=weights.to(device),
         columns={name: flatten(data[name], samples).to(device) for name in columns},
@@ -301,6 +309,12 @@ def pack_micro_batch(
         places=None if places is None else places.to(device),
     )
     return with_routes(batch, data)
+
+
+def _response(data: TrainData, sample: int) -> list[int]:
+    """Ids of its response."""
+    tokens: list[int] = data["tokens"][sample]
+    return tokens[len(tokens) - data["response_lengths"][sample] :]
 
 
 def with_routes(batch: MicroBatch, data: TrainData) -> MicroBatch:

@@ -62,6 +62,8 @@ class Scorer:
             step=step,
             per_token=self._args.calculate_per_token_loss,
             context=self._context,
+            # What routers choose is recorded and replayed by sample, token by token.
+            whole=self._routing is not None,
         )
 
     def forward(self, batch: MicroBatch, model: Callable[..., Any] | None = None, bare: bool = False) -> TokenScores:
