@@ -35,7 +35,7 @@ def loop(run: Run) -> None:
         # Refuses, naming the first layer that differs, when trainer and engine disagree (--parity-threshold).
         learnt, trained = run.train(rollout_id, samples)
         done = time.time()
-        run.rollouts.trained(rollout_id)
+        run.trained(rollout_id, trained)
         if due(rollout_id, args.save_interval, run.total) and args.save:
             run.save(rollout_id)
         if args.save_hf and due(rollout_id, args.save_interval, run.total):
@@ -43,7 +43,7 @@ def loop(run: Run) -> None:
         pushed = run.push_weights()
         spans = [("generate", began, generated), ("train", generated, done), ("update weights", done, time.time())]
         run.trace(rollout_id, first, spans)
-        run.record_step(rollout_id, metrics | learnt | pushed | {"perf/step_time": time.time() - began}, trained)
+        run.record_step(rollout_id, metrics | learnt | pushed | {"perf/step_time": time.time() - began})
         if due(rollout_id, args.eval_interval, run.total):
             run.evaluate(rollout_id + 1)
 

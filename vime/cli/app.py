@@ -16,6 +16,7 @@ VERBS = {
     "toy": ("vime.cli.toy", "toy", "run the default toy with other sizes"),
     "plot": ("vime.cli.plot", "plot", "draw the reward curve of a run"),
     "migrate-flags": ("vime.cli.migrate_flags", "migrate_flags", "rewrite a launch script of slime"),
+    "audit": ("vime.cli.audit", "audit", "prove the fate of every prompt and sample of a run"),
     "ps": ("vime.cli.ps", "ps", "list runs and their processes on this host"),
     "stop": ("vime.cli.stop", "stop", "end a run and all its processes"),
 }

@@ -51,6 +51,11 @@ class Run:
         learnt, trained = self.trainers.train(rollout_id, samples)
         return moved | learnt, trained
 
+    def trained(self, rollout_id: int, samples: Mapping[int, int]) -> None:
+        """The step is done: the ledger first, so that no checkpoint holds a step that it does not know."""
+        self.ledger.trained(rollout_id, str(self.weights.version), samples)
+        self.rollouts.trained(rollout_id)
+
     def save(self, rollout_id: int) -> None:
         """The joint checkpoint: data first; the trainer's marker, written last, makes it count."""
         self.rollouts.save(rollout_id)
@@ -77,9 +82,8 @@ class Run:
             f"eval after {step} steps  " + "  ".join(f"{n} {found[f'eval/{n}']:.3f}" for n in found["datasets"])
         )
 
-    def record_step(self, rollout_id: int, metrics: Mapping[str, Any], trained: Mapping[int, int]) -> None:
-        """One finished step: metrics everywhere they go, and what was trained in the ledger."""
-        self.ledger.trained(rollout_id, str(self.weights.version - 1), trained)
+    def record_step(self, rollout_id: int, metrics: Mapping[str, Any]) -> None:
+        """One finished step: metrics everywhere they go."""
         self._record("step", rollout_id, metrics)
         self.console.step(rollout_id, metrics)
 
@@ -151,12 +155,18 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
                 "engine/patches": list(patches.patches) if patches else [],
             },
         )
+        metrics.log("run", start, {"run/save": args.save, "run/rollout_data_dir": _folder(args)})
         for close in (metrics.close, ledger.close, *(tracker.close for tracker in trackers)):
             stack.callback(close)
         weights = WeightUpdater(args, trainers, engines, start)
         yield Run(
             args, session, trainers, engines, rollouts, weights, console, metrics, ledger, trackers, start, total, begun
         )
+
+
+def _folder(args: Namespace) -> str | None:
+    """Of the durable queue, for `vime audit`."""
+    return args.rollout_data_dir if args.rollout_data_transport == "straw" else None
 
 
 def due(rollout_id: int, interval: int | None, total: int) -> bool:

@@ -206,6 +206,7 @@ class DurableStore(MemoryStore):
         kept = cursor is None or self._source.resume(cursor, dealt(known, waiting), step, str(self.pool.folder))
         self.queue = Queue(self.pool, branch, self.args.rollout_queue_lease_seconds, create=False)
         self.queue.recall(known, self._progress["committed"])
+        self.queue.note(history.PROGRESS, self._progress)
         if not kept:
             self.queue.drop([(number, step + 1, "data changed") for number in waiting])
         log.warning(

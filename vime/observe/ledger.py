@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vime.observe.metrics import _lines
 
@@ -32,7 +33,7 @@ class Ledger:
 
     def __init__(self, directory: Path, start: int) -> None:
         self.path = directory / FILE
-        kept = [record for record in _lines(self.path) if record["rollout_id"] < start]
+        kept = [record for record in read_ledger(self.path) if record["rollout_id"] < start]
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
         temporary.replace(self.path)
@@ -43,12 +44,18 @@ class Ledger:
         record = {"rollout_id": rollout_id, "version": version, "samples": [[s, g] for s, g in samples.items()]}
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
+        os.fsync(self._file.fileno())
 
     def account(self) -> Account:
-        return count([record["samples"] for record in _lines(self.path)])
+        return count([record["samples"] for record in read_ledger(self.path)])
 
     def close(self) -> None:
         self._file.close()
+
+
+def read_ledger(path: Path) -> list[dict[str, Any]]:
+    """Records `{"rollout_id", "version", "samples": [[sample, group], ...]}` in the order of the steps; none when there is no file."""
+    return list(_lines(path))
 
 
 def count(steps: Sequence[Sequence[Sequence[int]]]) -> Account:
