@@ -1,7 +1,7 @@
 """The functions that a user may put in the place of ours: how each is called, and a check of that at start.
 
-Each hook is a Protocol in `vime.rollout.types` or a call shown here; ``SPECS`` says for every option how the function will be called, so a wrong
-signature is found before anything runs instead of after the first rollout.
+Each hook is a Protocol of `vime.hook_protocols`; ``SPECS`` says which one every option takes, so a wrong signature is found before anything runs
+instead of after the first rollout.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from vime import hook_protocols as protocols
 from vime.errors import HookError, Problem, Problems
 
 
@@ -23,62 +24,59 @@ class Call:
     positional: tuple[str, ...]
     keywords: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, protocol: type) -> Call:
+        """How a function of the protocol is called."""
+        parameters = list(inspect.signature(protocol.__call__).parameters.values())[1:]
+        by_name = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        return cls(tuple(one.name for one in parameters if one.name not in by_name), tuple(by_name))
+
     def text(self, name: str) -> str:
         keywords = (", *" + "".join(f", {keyword}" for keyword in self.keywords)) if self.keywords else ""
         return f"{name}({', '.join(self.positional)}{keywords})"
 
 
-@dataclass(frozen=True)
 class Spec:
-    """`calls`: accepted ways, the preferred one first. `asynchronous`: must be (True), must not be (False), may be (None).
+    """The protocols that a hook may have, the preferred one first.
 
-    `methods`: the hook is a class with these.
+    `calls`: how it is called. `asynchronous`: must be (True), must not be (False), may be (None). `methods`: the hook is a class with these.
     """
 
-    calls: tuple[Call, ...]
-    asynchronous: bool | None = False
-    methods: tuple[str, ...] = ()
+    def __init__(self, *protocols: type, methods: tuple[str, ...] = ()) -> None:
+        kinds = {inspect.iscoroutinefunction(one.__call__) for one in protocols}
+        self.protocols = protocols
+        self.calls = tuple(Call.of(one) for one in protocols)
+        self.asynchronous: bool | None = kinds.pop() if len(kinds) == 1 else None
+        self.methods = methods
 
-
-def _call(positional: str, keywords: str = "") -> Call:
-    return Call(tuple(positional.split()), tuple(keywords.split()))
-
-
-_ROLLOUT = Spec((_call("args rollout_id data_source", "evaluation"),))
 
 SPECS: dict[str, Spec] = {
-    "rollout_function_path": _ROLLOUT,
-    "eval_function_path": _ROLLOUT,
-    "data_source_path": Spec((_call("args"),), methods=("get_samples", "add_samples", "save", "load", "__len__")),
-    "custom_generate_function_path": Spec(
-        (_call("args sample sampling_params", "evaluation"), _call("args sample sampling_params")), asynchronous=True
+    "rollout_function_path": Spec(protocols.RolloutFunction),
+    "eval_function_path": Spec(protocols.RolloutFunction),
+    "data_source_path": Spec(
+        protocols.DataSourceClass, methods=("get_samples", "add_samples", "save", "load", "__len__")
     ),
-    "rollout_sample_hook_path": Spec(
-        (_call("args sample", "rollout_id evaluation"), _call("args sample")), asynchronous=None
-    ),
-    "custom_rm_path": Spec((_call("args sample"),), asynchronous=True),
-    "dynamic_sampling_filter_path": Spec((_call("args samples"),)),
-    "buffer_filter_path": Spec((_call("args rollout_id buffer num_samples"),)),
-    "rollout_sample_filter_path": Spec((_call("args samples"),)),
-    "rollout_all_samples_process_path": Spec((_call("args all_groups data_source"),)),
-    "custom_reward_post_process_path": Spec((_call("args samples"),)),
-    "custom_convert_samples_to_train_data_path": Spec((_call("args samples"),)),
-    "rollout_data_postprocess_path": Spec((_call("args rollout_id rollout_data"), _call("args rollout_data"))),
-    "custom_advantage_function_path": Spec((_call("args rollout_data"),)),
-    "custom_loss_function_path": Spec((_call("args batch logits sum_of_sample_mean"),)),
-    "custom_tis_function_path": Spec(
-        (_call("args", "pg_loss train_log_probs rollout_log_probs loss_masks total_lengths response_lengths"),)
-    ),
-    "custom_pg_loss_reducer_function_path": Spec((_call("total_lengths response_lengths loss_masks per_token"),)),
-    "custom_rollout_log_function_path": Spec((_call("rollout_id args samples extra_metrics rollout_time"),)),
-    "custom_eval_rollout_log_function_path": Spec((_call("rollout_id args data extra_metrics"),)),
-    "custom_model_provider_path": Spec((_call("pre_process post_process", "vp_stage"),)),
-    "custom_megatron_init_path": Spec((_call("args"),)),
-    "custom_megatron_before_log_prob_hook_path": Spec((_call("args model store_prefix"),)),
-    "custom_megatron_before_train_step_hook_path": Spec(
-        (_call("args rollout_id step_id model optimizer opt_param_scheduler"),)
-    ),
-    "custom_update_weight_post_write_path": Spec((_call("args version_dir rollout_engines"),)),
+    "custom_generate_function_path": Spec(protocols.GenerateFunction, protocols.PlainGenerateFunction),
+    "rollout_sample_hook_path": Spec(protocols.SampleHook, protocols.PlainSampleHook),
+    "custom_rm_path": Spec(protocols.RewardFunction),
+    "dynamic_sampling_filter_path": Spec(protocols.DynamicFilter),
+    "buffer_filter_path": Spec(protocols.BufferFilter),
+    "rollout_sample_filter_path": Spec(protocols.SampleFilter),
+    "rollout_all_samples_process_path": Spec(protocols.AllSamplesProcess),
+    "custom_reward_post_process_path": Spec(protocols.RewardPostProcess),
+    "custom_convert_samples_to_train_data_path": Spec(protocols.ConvertSamples),
+    "rollout_data_postprocess_path": Spec(protocols.DataPostprocess, protocols.PlainDataPostprocess),
+    "custom_advantage_function_path": Spec(protocols.AdvantageFunction),
+    "custom_loss_function_path": Spec(protocols.LossFunction),
+    "custom_tis_function_path": Spec(protocols.TisFunction),
+    "custom_pg_loss_reducer_function_path": Spec(protocols.LossReducer),
+    "custom_rollout_log_function_path": Spec(protocols.RolloutLog),
+    "custom_eval_rollout_log_function_path": Spec(protocols.EvalLog),
+    "custom_model_provider_path": Spec(protocols.ModelProvider),
+    "custom_megatron_init_path": Spec(protocols.MegatronInit),
+    "custom_megatron_before_log_prob_hook_path": Spec(protocols.BeforeLogProb),
+    "custom_megatron_before_train_step_hook_path": Spec(protocols.BeforeTrainStep),
+    "custom_update_weight_post_write_path": Spec(protocols.PostWrite),
 }
 
 

@@ -155,12 +155,13 @@ def hooks() -> str:
     """Every option that takes a function of the user, and how it is called."""
     from vime.hooks import SPECS
 
-    lines = ["| Option | Called as |", "|---|---|"]
+    lines = ["| Option | Called as | What it does |", "|---|---|---|"]
     for name, spec in SPECS.items():
         calls = " or ".join(f"`{call.text('fn')}`" for call in spec.calls)
         kind = {True: "async ", False: "", None: "async or not: "}[spec.asynchronous]
         methods = f"; a class with {', '.join(f'`{method}`' for method in spec.methods)}" if spec.methods else ""
-        lines.append(f"| `--{name.replace('_', '-')}` | {kind}{calls}{methods} |")
+        purpose = _prose(_cell(" ".join((spec.protocols[0].__doc__ or "").split())))
+        lines.append(f"| `--{name.replace('_', '-')}` | {kind}{calls}{methods} | {purpose} |")
     return "\n".join(lines)
 
 

@@ -146,6 +146,10 @@ def weight_update(args: Namespace) -> Iterator[Problem]:
         yield Problem(
             "--update-weight-transport disk needs --update-weight-disk-dir", "a folder that trainer and engines see"
         )
+    if args.custom_update_weight_post_write_path and args.update_weight_transport != "disk":
+        yield Problem(
+            "--custom-update-weight-post-write-path needs --update-weight-transport disk", "only then files are written"
+        )
     if args.update_weight_mode == "delta":
         if args.update_weight_transport != "disk":
             yield Problem("--update-weight-mode delta needs --update-weight-transport disk")

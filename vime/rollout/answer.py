@@ -53,7 +53,7 @@ def accept(args: Namespace, sample: Sample, answer: Generation, context: Rollout
     continued = sample.response_length > 0
     text = "" if continued else context.text(answer.token_ids, finished)
     if answer.token_ids:
-        sample.append_response_tokens(args, answer.token_ids, answer.logprobs, True, _meta(answer), text)
+        sample.append_response_tokens(args, answer.token_ids, answer.logprobs, True, meta_of(answer), text)
     if continued:
         # Decoded as a whole: a character may lie across the seam.
         sample.response = context.text(sample.tokens[sample.prompt_length :], finished)
@@ -74,7 +74,8 @@ def can_share_request(args: Namespace, group: list[Sample]) -> bool:
     )
 
 
-def _meta(answer: Generation) -> ResponseMeta:
+def meta_of(answer: Generation) -> ResponseMeta:
+    """What the engine recorded of `answer` beside tokens and log-probabilities, for `Sample.append_response_tokens`."""
     return ResponseMeta(
         versions=answer.weight_versions,
         nucleus=answer.sampling_mask,

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from vime.errors import VimeError
+from vime.hooks import load_hook
 from vime.sample import Sample, Status
 from vime.trainer import prefix, routing, schedule, support
 from vime.trainer.advantages import group_normalized_rewards
@@ -94,9 +95,53 @@ def samples_to_train_data(
             for s, mask, i in zip(samples, data["loss_masks"], indices, strict=True)
         ]
     data["rollout_mask_sums"] = rollout_mask_sums(data["loss_masks"], data["rollout_ids"])
-    if args.loss_type != "sft_loss" and not scoring_only:
+    if scoring_only:
+        return data
+    if args.custom_convert_samples_to_train_data_path:
+        return _converted(args, samples, data)
+    if args.custom_reward_post_process_path:
+        data["raw_reward"], data["rewards"] = _user_rewards(args, samples)
+    elif args.loss_type != "sft_loss":
         data["raw_reward"] = [s.get_reward_value(args) for s in samples]
         data["rewards"] = _normalized(args, data)
+    return data
+
+
+def _user_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
+    """Raw and trained rewards as --custom-reward-post-process-path gives them. Raises VimeError unless there is one of each a sample."""
+    path = args.custom_reward_post_process_path
+    raw, rewards = load_hook("custom_reward_post_process_path", path)(args, samples)
+    if not len(raw) == len(rewards) == len(samples):
+        raise VimeError(
+            f"it returned {len(raw)} raw rewards and {len(rewards)} rewards for {len(samples)} samples",
+            where=f"--custom-reward-post-process-path {path}",
+        )
+    return [float(one) for one in raw], [float(one) for one in rewards]
+
+
+def _converted(args: Any, samples: Sequence[Sample], ours: TrainData) -> TrainData:
+    """The columns of --custom-convert-samples-to-train-data-path, completed. Raises VimeError when they do not fit together."""
+    path = args.custom_convert_samples_to_train_data_path
+    where = f"--custom-convert-samples-to-train-data-path {path}"
+    given = load_hook("custom_convert_samples_to_train_data_path", path)(args, samples)
+    if missing := {"tokens", "response_lengths", "loss_masks", "rewards"} - given.keys():
+        raise VimeError(f"it returned no {', '.join(sorted(missing))}", where=where)
+    count = len(given["tokens"])
+    if count != len(samples):  # other rows than samples: what is known of the samples does not belong to them
+        ours = {
+            "sample_indices": list(range(count)),
+            "rollout_ids": list(range(count)),
+            "group_index": [None] * count,
+            "truncated": [0] * count,
+            "source_names": ["unknown"] * count,
+            "weight_versions": [[] for _ in range(count)],
+        }
+    data = {"raw_reward": given["rewards"]} | ours | given
+    data["total_lengths"] = [len(tokens) for tokens in data["tokens"]]
+    if wrong := [name for name, column in data.items() if len(column) != count]:
+        raise VimeError(f"{wrong[0]} has {len(data[wrong[0]])} entries, tokens has {count}", where=where)
+    _check_lengths(data)
+    data["rollout_mask_sums"] = rollout_mask_sums(data["loss_masks"], data["rollout_ids"])
     return data
 
 

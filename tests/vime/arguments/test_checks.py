@@ -39,6 +39,7 @@ SPOKEN = [
     ("--update-weight-mode delta --colocate", "delta with --colocate"),
     ("--update-weight-transport disk", "needs --update-weight-disk-dir"),
     ("--update-weight-transport nccl", "nccl needs GPUs"),
+    ("--custom-update-weight-post-write-path a.b", "needs --update-weight-transport disk"),
     ("--distributed-backend nccl", "needs GPUs"),
     ("--release-train", "--release-train needs --save"),
     ("--release-train --save /tmp/x --advantage-estimator ppo", "does not keep a critic"),
