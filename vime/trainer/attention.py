@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -216,10 +217,19 @@ def varlen_kernel(
         return out[0] if isinstance(out, tuple) else out
     from torch.nn.attention.varlen import varlen_attn
 
-    repeat = q.shape[1] // k.shape[1]
-    if repeat > 1:
-        k, v = (x.repeat_interleave(repeat, 1) for x in (k, v))
-    return varlen_attn(q, k, v, cu_q, cu_k, longest_q, longest_k, scale=scale, window_size=(-1, 0))
+    options: dict[str, Any] = {} if scale is None else {"scale": scale}
+    if q.shape[1] != k.shape[1]:
+        if _groups_heads(varlen_attn):
+            options["enable_gqa"] = True
+        else:
+            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    return varlen_attn(q, k, v, cu_q, cu_k, longest_q, longest_k, window_size=(-1, 0), **options)
+
+
+@functools.cache
+def _groups_heads(kernel: Callable[..., Any]) -> bool:
+    """Whether this torch's kernel takes fewer key heads than query heads: torch 2.11's does not."""
+    return "enable_gqa" in inspect.signature(kernel).parameters
 
 
 @functools.cache
