@@ -11,6 +11,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "import": ("synctool.cli.evidence_import", "Record what CI wrote: builds, JUnit files, other clones' records."),
     "attest": ("synctool.cli.evidence_attest", "Record something seen elsewhere, or refused, signed off by you."),
     "state": ("synctool.cli.evidence_state", "Say what records can't: dependencies, reviews, withdrawals."),
+    "share": ("synctool.cli.evidence_share", "Exchange records with a remote: theirs come here, ours go there."),
     "list": ("synctool.cli.evidence_list", "List the records and whether they hold for a head."),
     "check": ("synctool.cli.evidence_check", "Fail unless all required evidence holds and is green."),
 }
@@ -21,5 +22,5 @@ def command() -> None:
     """Evidence: records bound to a head and its tree.
 
     A record holds for a later head while the tree is equal, or while only paths differ that the policy calls neutral ([[neutral]]). All else is stale.
-    Records are kept in refs/vime-sync/evidence, which neither head nor tree knows about: share it with git push and 'evidence import --ref'.
+    Records are kept in refs/vime-sync/evidence, which neither head nor tree knows about: 'evidence share' and 'publish' exchange it with a remote.
     """

@@ -48,6 +48,10 @@ def open_publishing_forge(policy: Policy) -> PublishingForge:
 @click.option("--new", "another", is_flag=True, help="Open another one although someone closed ours.")
 @click.option("--replaced-by", type=click.IntRange(min=1), help="Close ours, because that one contains its head.")
 @click.option("--replace-edits", is_flag=True, help="Write over edits that someone made inside the generated part.")
+@click.option("--remote", help="Share the records with this remote first.  [default: the one of downstream.url]")
+@click.option(
+    "--keep-records", is_flag=True, help="Leave the records in this clone; only the description is published."
+)
 @click.option("--dry-run", is_flag=True, help="Look at the forge and say what would be done; write nothing.")
 @verb
 def command(
@@ -66,12 +70,15 @@ def command(
     another: bool,
     replaced_by: int | None,
     replace_edits: bool,
+    remote: str | None,
+    keep_records: bool,
     dry_run: bool,
 ) -> Report:
     """Open the sync's pull request, or bring its description up to date, and read back that it is so.
 
-    People's text around the generated part stays; edits inside it stop the work until someone decides. The branch must be pushed already. The token
-    comes from GITHUB_TOKEN. Exit code 1: it is published, and another open pull request has the same head or a dependency is not met.
+    People's text around the generated part stays; edits inside it stop the work until someone decides. The branch must be pushed already. The records
+    that the description rests on go along (as 'evidence share' sends them, with git's own credentials), so that others can look at them. The token for
+    the forge comes from GITHUB_TOKEN. Exit code 1: it is published, and another open pull request has the same head or a dependency is not met.
     """
     from synctool.report.body import render
     from synctool.report.publish import containing, decide, dependencies, do, look
@@ -121,12 +128,30 @@ def command(
             [f"dry run: would {action.do} {name}"] if action.do != "unchanged" else [f"dry run: {name} is up to date"]
         )
     else:
+        shared = None if keep_records else _share(repo, facts.policy, remote)
+        messages += [shared] if shared else []
         found = do(forge, action, head=where, base=base or facts.policy.downstream.branch, draft=draft)
         data |= {"number": found.number, "url": found.url, "state": found.state, "verified": True}
         lines = [f"{action.do}: #{found.number} {found.url}, read back and equal"]
     if (budget := forge.budget()) is not None:
         messages.append(f"{forge.name}: {budget}")
     return Report("publish", data, lines, messages=messages, exit_code=code)
+
+
+def _share(repo: Repo, policy: Policy, remote: str | None) -> str:
+    """Send the records before the description that speaks of them; returns what to say about it."""
+    from synctool.evidence.share import share
+    from synctool.git.remote import remotes
+    from synctool.plan.build import slug_of
+
+    wanted = slug_of(policy.downstream.url)
+    chosen = remote or next((name for name, url in sorted(remotes(repo).items()) if slug_of(url) == wanted), None)
+    if chosen is None:
+        return (
+            f"the records stay in this clone: no remote of it is {wanted}; 'vime-sync evidence share REMOTE' sends them"
+        )
+    done = share(repo, chosen, person(repo))
+    return f"records: {done.sent} sent to {chosen}, {done.received} received" if done.sent or done.received else ""
 
 
 def _title(facts: Facts) -> str:

@@ -1,4 +1,4 @@
-"""Brings another repository's history in: the one place where a network, credentials and the user's transport configuration matter.
+"""Brings another repository's history in, and sends a ref of ours: the one place where a network, credentials and the user's transport configuration matter.
 
 GitPython does the talking here, since it parses fetch results and progress, and refuses protocols that run programs (``ext::``). Everything else uses the
 scrubbed runner.
@@ -28,6 +28,65 @@ def _reporter(progress: Progress, url: str) -> RemoteProgress:
             progress(int(float(cur_count)), int(float(max_count or 0)) or 1, f"{redact(url)} {message}".strip())
 
     return Reporter()
+
+
+def remotes(repo: Repo) -> dict[str, str]:
+    """The remotes of a repository by name, with their addresses."""
+    rows = repo.run("config", "--local", "--null", "--get-regexp", r"^remote\..*\.url$", check=False).stdout.decode(
+        errors="replace"
+    )
+    pairs = (row.partition("\n") for row in rows.split("\0") if row)
+    return {key.removeprefix("remote.").removesuffix(".url"): url for key, _, url in pairs}
+
+
+def remote_ref(repo: Repo, remote: str, ref: str) -> str | None:
+    """The commit that a ref of a remote points to, its objects brought here; None when the remote has no such ref.
+
+    Raises:
+        EnvironmentFailure: the remote can't be reached.
+    """
+    listed = _talk(repo, remote, "ls_remote", remote, ref)
+    oid = next((line.split()[0] for line in listed.splitlines() if line.split()[1:] == [ref]), None)
+    if oid is not None and repo.run("cat-file", "-e", oid, check=False).returncode:
+        _talk(repo, remote, "fetch", remote, ref, "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+    return oid
+
+
+def push_ref(repo: Repo, remote: str, oid: str, ref: str) -> bool:
+    """Move a ref of a remote forward to a commit; False when it has moved there meanwhile. Never by force.
+
+    Raises:
+        EnvironmentFailure: the remote can't be reached, or does not take it.
+    """
+    try:
+        _talk(repo, remote, "push", "--porcelain", remote, f"{oid}:{ref}")
+    except EnvironmentFailure as error:
+        if "[rejected]" in str(getattr(error.__cause__, "stdout", "")):  # a line of --porcelain: it moved
+            return False
+        raise
+    return True
+
+
+def _talk(repo: Repo, remote: str, verb: str, *words: str) -> str:
+    """One git command that reaches a remote, in the user's environment; the repository's hooks stay off."""
+    import git
+    from git.exc import GitCommandError
+
+    if remote.startswith("-"):
+        raise Refused(f"{remote!r} is not a remote")
+    opened = git.Repo(str(repo.git_dir))
+    try:
+        dropped = {name: "" for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE") if name in os.environ}
+        opened.git.update_environment(GIT_TERMINAL_PROMPT="0", LC_ALL="C", **dropped)
+        caller = opened.git(c=["core.hooksPath=/dev/null", "gc.auto=0", "protocol.ext.allow=never"])
+        return str(getattr(caller, verb)(*words))
+    except GitCommandError as error:
+        said = redact(f"{error.stdout} {error.stderr}").strip()
+        raise EnvironmentFailure(
+            f"git {verb.replace('_', '-')} failed: {said[-400:]}", where=redact(remote), hint="check the remote"
+        ) from error
+    finally:
+        opened.close()
 
 
 def fetch_branch(repo: Repo, url: str, branch: str, ref: str, *, progress: Progress = silent) -> tuple[str | None, str]:

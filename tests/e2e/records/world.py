@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from contextlib import redirect_stderr, redirect_stdout
@@ -62,6 +63,11 @@ reason = "the whole pipeline on AMD64"
 [[require]]
 name = "image-arm64"
 reason = "the second platform"
+[[build_host]]
+host = "arm-builder"
+platform = "linux/arm64"
+names = ["arm.example"]
+reason = "the only ARM64 machine"
 """
 
 PATCHES = {
@@ -118,6 +124,16 @@ class World:
     def data(self, *words: str, expect: int | None = 0) -> dict[str, Any]:
         group = 2 if words[0] in ("evidence", "patch") else 1
         return json.loads(self.sync(*words[:group], "--json", *words[group:], expect=expect).stdout)["data"]
+
+    def ssh(self, config: str) -> None:
+        """The real ssh, which reads this instead of the configuration of whoever runs the tests."""
+        commands = self.folder.parent / "commands"
+        commands.mkdir()
+        (commands / "config").write_text(config)
+        script = commands / "ssh"
+        script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {commands / "config"} "$@"\n')
+        script.chmod(0o755)
+        self.environment["PATH"] = f"{commands}{os.pathsep}{os.environ['PATH']}"
 
     def commit(self, message: str, **files: str) -> str:
         for name, text in files.items():
