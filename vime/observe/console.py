@@ -51,11 +51,12 @@ class Console:
 def step_line(rollout_id: int, total: int, metrics: Mapping[str, Any]) -> str:
     """One step in one line, with units; what was not measured is left out."""
     parts = [f"step {rollout_id + 1:>{len(str(total))}}/{total}"]
+    metrics = dict(metrics) | {"parity": parity_of(metrics)}
     for name, label, form in (
         ("rollout/raw_reward", "reward", ".3f"),
         ("train/loss", "loss", "+.4f"),
         ("train/grad_norm", "grad norm", ".2f"),
-        ("train/train_rollout_logprob_abs_diff", "parity", ".1e"),
+        ("parity", "parity", ".1e"),
         ("rollout/truncated_ratio", "truncated", ".0%"),
         ("rollout/staleness/max", "staleness", ".0f"),
         ("perf/rollout_tokens_per_sec", "tokens/s", ".0f"),
@@ -72,6 +73,12 @@ def step_line(rollout_id: int, total: int, metrics: Mapping[str, Any]) -> str:
         if metrics.get(name) is not None
     ]
     return "  ".join(parts) + (f"  [s: {', '.join(times)}]" if times else "")
+
+
+def parity_of(record: Mapping[str, Any]) -> float | None:
+    """Mean |log p trainer - log p engine| over answers of the present weights; None where a step had none. Older ones differ for a reason."""
+    stale = bool(record.get("rollout/staleness/max"))
+    return record.get("train/on_policy_logprob_abs_diff" if stale else "train/train_rollout_logprob_abs_diff")
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vime.observe.console import table
+from vime.observe.console import parity_of, table
 from vime.observe.ledger import Account
 
 _AVERAGED = 10
@@ -19,13 +19,12 @@ def summary(
 ) -> str:
     """The closing text. `steps` and `evals` are metrics records, `answers` the last evaluation's first samples."""
     parts = [before_after(steps, evals), *([_answers(answers)] if answers else [])]
-    means = [record["train/train_rollout_logprob_abs_diff"] for record in steps if _has_parity(record)]
+    means = [mean for record in steps if (mean := parity_of(record)) is not None]
     if means:
-        largest = max(record["train/train_rollout_logprob_abs_diff_max"] for record in steps if _has_parity(record))
-        parts.append(
-            f"parity   mean |log p trainer - log p engine| at most {max(means):.1e} in any of {len(means)} steps, "
-            f"largest single token {largest:.1e}"
-        )
+        text = f"parity   mean |log p trainer - log p engine| at most {max(means):.1e} in any of {len(means)} steps"
+        fresh = [record for record in steps if not record.get("rollout/staleness/max")]
+        largest = [record.get("train/train_rollout_logprob_abs_diff_max") for record in fresh]
+        parts.append(text + f", largest single token {max(filter(None, largest), default=0.0):.1e}")
     parts.append(f"ledger   {account}")
     return "\n".join(parts)
 
@@ -50,7 +49,3 @@ def _answers(answers: Sequence[Mapping[str, Any]]) -> str:
         verdict = f"reward {one['reward']:.2f}" if isinstance(one["reward"], int | float) else f"reward {one['reward']}"
         lines.append(f"  {one['prompt']}{one['response']}   wanted {one['label']}, {verdict}")
     return "\n".join(["answers", *lines])
-
-
-def _has_parity(record: Mapping[str, Any]) -> bool:
-    return record.get("train/train_rollout_logprob_abs_diff") is not None

@@ -46,6 +46,7 @@ async def _step(
     groups = batch.groups
     _post_process(args, groups, report.rejected, data_source)
     metrics = rollout_metrics(args, groups, report.counts, seconds=report.seconds, serving=context.serving_version)
+    metrics["perf/rollout_time"] = report.wait
     warn_of_useless_rewards(args, groups)
     if rollout_id in (0, args.start_rollout_id):
         _show(groups[0][0], args)

@@ -62,7 +62,7 @@ class Pool:
         self.args, self.context, self.store, self.schedule = args, context, store, schedule
         places = context.slots.places // args.n_samples_per_prompt
         self.limits = admission.Limits(args.rollout_batch_size, max(places, 1), schedule.max_lag, args.num_rollout)
-        self.step = 0
+        self.step = -1  # the next to be planned; nothing starts before the first is asked for
         self.report = StepReport()
         self._filter = (
             load_hook("dynamic_sampling_filter_path", args.dynamic_sampling_filter_path)
@@ -88,8 +88,8 @@ class Pool:
         Raises DataError when prompts run out, EngineError when engines fail for most of a step, HookError for a user's function.
         """
         began = time.perf_counter()
-        self.step, self._filling = step, True
-        self.task = GroupTask.for_training(self.args, self.context, train_sampling(self.args), step)
+        self._filling = True
+        self._turn_to(step)
         try:
             while (batch := self._plan()) is None:
                 self._admit()
@@ -107,9 +107,14 @@ class Pool:
             await self._close()
         report, self.report = self.report, StepReport()
         report.waited(began, len(self._running), len(self._ready), self.schedule.ahead)
-        self.step = step + 1
+        self._turn_to(step + 1)
         self._admit()
         return batch, report
+
+    def _turn_to(self, step: int) -> None:
+        if step != self.step:
+            self.step = step
+            self.task = GroupTask.for_training(self.args, self.context, train_sampling(self.args), step)
 
     async def _change(self) -> None:
         """Wait until a group has ended. With none running, the store had none to give: ask again soon."""
@@ -128,6 +133,11 @@ class Pool:
                 await self.context.idle()
             case Interruption.ABORT:
                 self._interruptions += 1
+
+    async def close(self) -> None:
+        """Start nothing any more; what runs goes back to the store."""
+        self._paused = True
+        await self._close()
 
     def resume(self) -> None:
         """The engines serve `context.serving_version` now."""
@@ -151,6 +161,8 @@ class Pool:
                 return
 
     def _room(self) -> int:
+        if self.step < 0:
+            return 0
         if self.schedule.ahead:
             return admission.room(self.limits, self.context.serving_version, self.step, self._due, self._due_ready)
         short = self._filling and len(self._ready) + len(self._running) < self.limits.size

@@ -58,11 +58,11 @@ class StepReport:
         self.in_flight, self.ready = in_flight, ready
 
     def metrics(self) -> dict[str, float]:
-        """Under rollout/pool/: groups running and ready behind this batch, seconds of waiting and pause, and the share that waiting was."""
+        """Under rollout/pool/: groups running and ready behind this batch, seconds since the last, the share of them waited, seconds of pause."""
         return {
             "rollout/pool/in_flight": float(self.in_flight),
             "rollout/pool/ready": float(self.ready),
-            "rollout/pool/wait_time": self.wait,
+            "rollout/pool/seconds": self.seconds,
             "rollout/pool/wait_share": self.wait / self.seconds if self.seconds > 0 else 0.0,
             "rollout/pool/pause_time": self.pause,
         }

@@ -1,0 +1,195 @@
+"""Whole runs of the pool in virtual time, over random schedules: nothing too old, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.vime.rollout.pool import virtual
+from vime.rollout.pool.schedules import NAMES
+from vime.rollout.types import flatten
+from vime.sample import Sample, Status
+
+PROMPTS = 500
+
+
+def keep_two_of_three(args: Namespace, samples: list[Sample]) -> bool:
+    return bool((samples[0].group_index or 0) % 3)
+
+
+@pytest.fixture
+def configure(make_args: Callable[..., Namespace]) -> Callable[..., Namespace]:
+    """Resolved arguments of a schedule; resolving takes a while, so variants are copies."""
+    resolved = {
+        name: make_args(
+            *("--rollout-schedule", name, "--rm-type", "random", "--no-rollout-group-requests"),
+            *("--rollout-max-response-len", "64", "--rollout-shuffle"),
+        )
+        for name in NAMES
+    }
+
+    def make(name: str, **more: Any) -> Namespace:
+        args = copy.copy(resolved[name])
+        size = more.get("rollout_batch_size", args.rollout_batch_size)
+        vars(args).update({"over_sampling_batch_size": size} | more)
+        return args
+
+    return make
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    name = draw(st.sampled_from(NAMES))
+    return {
+        "name": name,
+        "max_policy_lag": {"synchronous": draw(st.sampled_from([None, 0, 2])), "one-step-ahead": 1}.get(
+            name, draw(st.integers(1, 4))
+        ),
+        "partial_rollout": name != "one-step-ahead" and draw(st.booleans()),
+        "flush_cache_interval": draw(st.integers(0, 4)) if name == "in-flight" else 1,
+        "rollout_batch_size": draw(st.integers(1, 6)),
+        "n_samples_per_prompt": draw(st.integers(1, 3)),
+        "vllm_server_concurrency": draw(st.integers(1, 24)),
+        "filtered": draw(st.booleans()),
+        "failures": draw(st.sampled_from([0.0, 0.05])),
+        "longest": draw(st.sampled_from([3, 20, 60])),
+        "train_seconds": draw(st.sampled_from([0, 3, 30])),
+        "seed": draw(st.integers(0, 10**6)),
+    }
+
+
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases())
+def test_no_schedule_exceeds_its_bound_or_loses_or_repeats_a_group(
+    configure: Callable[..., Namespace], tokenizer: Any, case: dict[str, Any]
+) -> None:
+    """Public reports slime#1800, PR 2238, PR 2092, NeMo-RL#3599."""
+    steps, case = 7, dict(case)
+    name, seed = case.pop("name"), case.pop("seed")
+    filtered, failures, longest, seconds = (
+        case.pop(key) for key in ("filtered", "failures", "longest", "train_seconds")
+    )
+    if filtered:
+        case["dynamic_sampling_filter_path"] = f"{__name__}.keep_two_of_three"
+    args = configure(name, **case, num_rollout=steps, max_failed_sample_ratio=1.0)
+    rng = random.Random(seed)
+    engine = virtual.Engine(virtual.ragged(rng, longest), fails=virtual.failing(rng, failures))
+    source = virtual.source_of(args, PROMPTS)
+    store = virtual.MemoryStore(args, source)
+    record, pool = virtual.run_virtually(
+        virtual.drive(args, tokenizer, engine, store, range(steps), lambda: rng.random() * seconds)
+    )
+
+    trained: Counter[int] = Counter()
+    for step, batch in enumerate(record.batches):
+        assert len(batch.tasks) == args.rollout_batch_size
+        for sample in flatten(batch.groups):
+            assert sample.status in (Status.COMPLETED, Status.TRUNCATED)
+            assert sample.index is not None
+            trained[sample.index] += 1
+            oldest = sample.oldest_version()
+            assert oldest is not None
+            if args.max_policy_lag is not None:
+                assert step + 1 - oldest <= args.max_policy_lag, sample
+            # The engine writes its version into the tokens: the spans must say the same.
+            told = [int(span.version) for span in sample.version_spans for _ in range(span.start, span.end)]
+            assert told == sample.tokens[sample.prompt_length :]
+            assert told == sorted(told)
+            if len(set(told)) > 1:
+                assert args.partial_rollout or name == "in-flight"
+    assert set(trained.values()) == {1}
+
+    ledger = source.ledger()
+    assert ledger.fates["trained"] == steps * args.rollout_batch_size
+    counts = store.counts()
+    assert ledger.issued == sum(ledger.fates.values()) + counts.ready + counts.leased + len(source.buffer)
+    assert record.most_in_flight <= pool.limits.concurrency
+    if not filtered and not failures and name != "synchronous":
+        assert ledger.issued == steps * args.rollout_batch_size  # the last steps draw nothing that nobody trains
+        assert not any(report.counts["rollout/reset_too_old"] for report in record.reports)
+
+
+def run(args: Namespace, tokenizer: Any, longest: int = 60, seconds: float = 25.0, steps: int = 12) -> virtual.Record:
+    rng = random.Random(1)
+    engine = virtual.Engine(virtual.ragged(rng, longest))
+    args.num_rollout = steps
+    record, _ = virtual.run_virtually(
+        virtual.drive(args, tokenizer, engine, virtual.store_of(args, PROMPTS), range(steps), lambda: seconds)
+    )
+    return record
+
+
+def test_running_ahead_takes_less_time_where_lengths_are_ragged(
+    configure: Callable[..., Namespace], tokenizer: Any
+) -> None:
+    took = {name: run(configure(name, partial_rollout=name == "fully-async"), tokenizer).seconds for name in NAMES}
+    assert took["one-step-ahead"] < 0.95 * took["synchronous"]
+    assert took["fully-async"] < 0.75 * took["synchronous"]
+    assert took["in-flight"] < 0.75 * took["synchronous"]
+
+
+def test_an_answer_longer_than_a_step_is_finished_all_the_same(
+    configure: Callable[..., Namespace], tokenizer: Any
+) -> None:
+    """Public report NeMo-RL#3599: the long prompts were the ones that never got trained."""
+    for name, partial in (("fully-async", False), ("fully-async", True), ("in-flight", False)):
+        args = configure(name, partial_rollout=partial, max_policy_lag=4, num_rollout=12)
+        lengths = itertools.cycle([60] + [3] * 20)
+        engine = virtual.Engine(lambda lengths=lengths: next(lengths))
+        record, _ = virtual.run_virtually(
+            virtual.drive(args, tokenizer, engine, virtual.store_of(args, PROMPTS), range(12), lambda: 5.0)
+        )
+        answers = [sample.response_length for batch in record.batches for sample in flatten(batch.groups)]
+        assert (answers.count(60), answers.count(3)) == (5, len(answers) - 5)
+
+
+def test_only_what_the_schedule_says_mixes_versions(configure: Callable[..., Namespace], tokenizer: Any) -> None:
+    def mixed(name: str, **more: Any) -> int:
+        batches = run(configure(name, **more), tokenizer, seconds=5.0).batches
+        return sum(len(sample.weight_versions) > 1 for batch in batches for sample in flatten(batch.groups))
+
+    assert mixed("synchronous") == mixed("one-step-ahead") == mixed("fully-async") == 0
+    assert mixed("fully-async", partial_rollout=True) > 0
+    assert mixed("in-flight", flush_cache_interval=0) > 0
+
+
+def test_what_the_mask_flag_excludes_is_the_older_prefix(configure: Callable[..., Namespace], tokenizer: Any) -> None:
+    """Public report slime#1440: mask and response came apart in fully async runs with partial rollouts."""
+    args = configure("fully-async", partial_rollout=True, mask_offpolicy_in_partial_rollout=True)
+    resumed = [
+        sample
+        for batch in run(args, tokenizer, seconds=5.0).batches
+        for sample in flatten(batch.groups)
+        if len(sample.weight_versions) > 1
+    ]
+    assert resumed
+    for sample in resumed:
+        last = sample.version_spans[-1]
+        assert sample.loss_mask == [0] * last.start + [1] * (last.end - last.start)
+
+
+def test_cached_prefixes_are_shared_by_version_where_updates_keep_the_cache(
+    configure: Callable[..., Namespace], tokenizer: Any
+) -> None:
+    """Public reports NeMo-RL#4018, prime-rl#1650: a prefix cache outlived its weights."""
+    salts = {}
+    for name in ("in-flight", "fully-async"):
+        args = configure(name)
+        args.num_rollout = 8
+        engine = virtual.Engine(lambda: 3)
+        virtual.run_virtually(
+            virtual.drive(args, tokenizer, engine, virtual.store_of(args, PROMPTS), range(8), lambda: 2.0)
+        )
+        salts[name] = engine.salts
+    assert salts["fully-async"] == {None}
+    assert len(salts["in-flight"]) > 2
+    assert salts["in-flight"] <= set("12345678")
