@@ -1,4 +1,6 @@
-"""Every command that our pages mark as run is run here, in the order of its page, and prints what the page shows."""
+"""Every command of our pages is run: those marked ``<!-- run -->`` here, in the order of their page, with what the page shows of their output; those marked
+``<!-- run by FILE -->`` by that test or CI description. A block with neither mark fails, and so does a command in a sentence whose verb or option is none.
+"""
 
 import os
 import re
@@ -7,11 +9,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 
 from synctool.docs.check import page_paths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+_ANY_BLOCK = re.compile(r"(?:<!-- (run[^>]*?) -->\n)?```(?:console|bash|shell|sh)\n(.*?)```", re.DOTALL)
+_INLINE = re.compile(r"`((?:vime-sync|vime) [^`]+)`")
 _BLOCK = re.compile(r"<!-- run(?:: (\d+))? -->\n```console\n(.*?)```", re.DOTALL)
 
 
@@ -40,6 +45,64 @@ def commands(page: Path) -> list[Command]:
 def pages() -> list[str]:
     files = [file.relative_to(REPOSITORY).as_posix() for file in (REPOSITORY / "docs").rglob("*")]
     return [path for path in page_paths(files, "docs") if commands(REPOSITORY / path)]
+
+
+def made_by(target: str) -> list[str]:
+    """The targets of the Makefile that make this one, too."""
+    rules = re.findall(r"^([a-z-]+):([^=#\n]*)", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    return [name for name, needs in rules if target in needs.split()]
+
+
+def all_pages() -> list[str]:
+    files = [file.relative_to(REPOSITORY).as_posix() for file in (REPOSITORY / "docs").rglob("*")]
+    return page_paths(files, "docs")
+
+
+@pytest.mark.parametrize("page", all_pages())
+def test_every_block_says_where_it_is_run(page: str) -> None:
+    for mark, block in _ANY_BLOCK.findall((REPOSITORY / page).read_text()):
+        assert mark, (
+            f"{page}: mark this block with '<!-- run -->', or with '<!-- run by FILE -->' that names the test:\n{block}"
+        )
+        if not mark.startswith("run by "):
+            continue
+        file = REPOSITORY / mark.removeprefix("run by ")
+        assert file.is_file(), f"{page}: {file} does not exist"
+        for line in block.splitlines():
+            verb = [word for word in line.split(" #")[0].split() if not word.startswith("-")][-1]
+            runs = any(f'"{name}"' in file.read_text() for name in (verb, *made_by(verb)))
+            assert runs, f"{page}: {file} does not run: {line}"
+
+
+def spoken(page: str) -> list[str]:
+    """Commands of ours in sentences and blocks; places that a reader fills in are left as they are."""
+    text = (REPOSITORY / page).read_text()
+    lines = [line.removeprefix("$ ") for _, block in _ANY_BLOCK.findall(text) for line in block.splitlines()]
+    found = [line.split(" #")[0] for line in lines if line.startswith(("vime-sync ", "vime "))]
+    return found + _INLINE.findall(text)
+
+
+@pytest.mark.parametrize("page", [*all_pages(), "README.md", "CONTRIBUTING.md"])
+def test_spoken_commands_have_verbs_and_options_that_there_are(page: str) -> None:
+    from synctool.cli.app import cli as sync
+    from vime.cli.app import cli as runtime
+
+    for text in spoken(page):
+        program, *words = text.replace("|", " ").split()
+        command: click.Command = {"vime-sync": sync, "vime": runtime}[program]
+        context = click.Context(command)
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            found = command.get_command(context, words[0])
+            assert found is not None, f"{page}: {text}: no verb {words[0]!r}"
+            command, words = found, words[1:]
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {
+            "--help",
+            "--json",
+            "-C",
+        }
+        for word in words[: words.index("--")] if "--" in words else words:
+            name = word.strip("[]").split("=")[0]
+            assert not re.fullmatch(r"--?[a-zA-Z][\w-]*", name) or name in known, f"{page}: {text}: no option {name}"
 
 
 def shows(output: str, shown: list[str]) -> bool:

@@ -62,8 +62,9 @@ def apply_now(house: House, site: Path) -> None:
     install.install(plan_of(house, site))
 
 
-def test_apply_status_noop_revert(patched: tuple[House, Path]) -> None:
+def test_verify_apply_status_noop_revert(patched: tuple[House, Path]) -> None:
     house, site = patched
+    assert house.run("verify")["data"]["patches"] == 1
     before = snapshot(site)
     where = ("--site-packages", str(site))
     assert house.run("status", *where)["data"]["state"] == "stock"
