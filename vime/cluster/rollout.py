@@ -32,20 +32,16 @@ class RolloutManager:
         from vime.engine.router import open_router
         from vime.hooks import check_hooks, load_hook
         from vime.rollout.context import RolloutContext, install
-        from vime.rollout.frozen import FrozenModel
         from vime.rollout.pool.store import open_store
 
         self.args = args
         check_hooks(args)
-        policy, *frozen = args.model_groups
-        engines = len(policy.urls) or len(policy.engines)
+        engines = (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine
         log_file = Path(args.run_dir).resolve() / "logs" / "router.log"
         self.router = open_router(args.router_policy, engines, args.router_balance_abs_threshold, log_file)
         self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
-        self.context.models = {group.name: FrozenModel(group.name) for group in frozen}
         install(self.context)
-        self._open_source = load_hook("data_source_path", args.data_source_path)
-        self.source = self._open_source(args)
+        self.source = load_hook("data_source_path", args.data_source_path)(args)
         self.store = self.context.store = open_store(args, self.source)
         self._rollout = load_hook("rollout_function_path", args.rollout_function_path)
         self._evaluate = load_hook("eval_function_path", args.eval_function_path)
@@ -62,11 +58,6 @@ class RolloutManager:
         self.context.serving_version = version
         if self.context.pool is not None:
             loop.call_on_loop(self.context.pool.resume)
-
-    def set_models(self, urls: dict[str, list[str]]) -> None:
-        """The servers of the frozen models, by name."""
-        for name, own in urls.items():
-            self.context.models[name].set_engines(own)
 
     def pause(self, flushes: bool) -> None:
         """The weights are about to change: start no request until `set_engines`, and let the running ones be as the schedule says."""
@@ -89,7 +80,9 @@ class RolloutManager:
         elapsed = time.perf_counter() - start
         samples = flatten(output.samples)
         tokens = sum(sample.response_length for sample in samples)
-        measured = {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / elapsed}
+        # Of a pool that ran before anybody asked, only it knows how long the samples took.
+        took = output.metrics.get("rollout/pool/seconds", elapsed)
+        measured = {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / took}
         if (path := self.args.custom_rollout_log_function_path) and load_hook("custom_rollout_log_function_path", path)(
             rollout_id, self.args, samples, output.metrics, elapsed
         ):
@@ -141,20 +134,8 @@ class RolloutManager:
         """The data source's own account, where it keeps one."""
         return self.source.ledger().line() if hasattr(self.source, "ledger") else None
 
-    def restart(self, rollout_id: int) -> None:
-        """The trainer went back to the checkpoint of this step: begin anew after it, in this process."""
-        from vime.rollout.pool.store import open_store
-
-        self.close()
-        self.source = self._open_source(self.args)
-        self.store = self.context.store = open_store(self.args, self.source)
-        self.load(rollout_id)
-
     def close(self) -> None:
-        """The run is over: what is in flight goes back to the store."""
-        if self.context.pool is not None:
-            loop.run_async(self.context.pool.close())
-            self.context.pool = None
+        """The run is over."""
         self.store.close()
 
 
@@ -191,9 +172,6 @@ class Rollouts:
     def set_engines(self, urls: Sequence[str], version: int) -> None:
         self._wait(self.actor.set_engines.remote(list(urls), version), "rollout manager")
 
-    def set_models(self, urls: dict[str, list[str]]) -> None:
-        self._wait(self.actor.set_models.remote(urls), "rollout manager")
-
     def pause(self, flushes: bool) -> None:
         self._wait(self.actor.pause.remote(flushes), "rollouts before the weight update")
 
@@ -205,9 +183,6 @@ class Rollouts:
 
     def save(self, rollout_id: int) -> None:
         self._wait(self.actor.save.remote(rollout_id), "data source")
-
-    def restart(self, rollout_id: int) -> None:
-        self._wait(self.actor.restart.remote(rollout_id), "rollout manager")
 
     def committed(self, rollout_id: int) -> None:
         self._wait(self.actor.committed.remote(rollout_id), "data source")
@@ -227,8 +202,6 @@ class Rollouts:
         return wait([ref], owner=owner, deadline=self._deadline, deaths=self.engines.deaths, survive=survive)[0]
 
     def _go_on_without(self, reason: str) -> bool:
-        if not reason.startswith(f"{self.engines.name} "):
-            return False  # a frozen model: nobody else answers for it
         dead = self.engines.dead()
         left = [url for number, url in enumerate(self.engines.urls) if number not in dead]
         log.warning("%s; %d engines are left", reason.splitlines()[0], len(left))
