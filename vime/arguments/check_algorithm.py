@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from vime.arguments.model_shape import read_hf_config
 from vime.arguments.vllm import engine_options
 from vime.errors import Problem
 
@@ -91,7 +92,27 @@ def distillation(args: Namespace) -> Iterator[Problem]:
     if args.opd_type == "vllm" and args.opd_teacher_load is not None:
         yield Problem(
             "--opd-teacher-load has no effect with --opd-type vllm",
-            "the teacher server is named in the reward function",
+            "the teacher is a model of --vllm-config",
+        )
+    if args.opd_type == "vllm":
+        yield from _served_teacher(args)
+
+
+def _served_teacher(args: Namespace) -> Iterator[Problem]:
+    teacher = next((group for group in args.model_groups[1:] if group.name == args.opd_teacher_model), None)
+    if teacher is None:
+        if not args.custom_rm_path and not args.custom_generate_function_path and not args.assume_files:
+            yield Problem(
+                f"--opd-type vllm, but --vllm-config has no frozen model {args.opd_teacher_model!r}",
+                "serve one, or let a function of your own set teacher_log_probs",
+            )
+        return
+    path = Path(teacher.path) / "config.json"
+    size = read_hf_config(teacher.path).get("vocab_size") if path.is_file() else None
+    if size is not None and args.vocab_size is not None and size != args.vocab_size:
+        yield Problem(
+            f"the teacher {teacher.path} has {size} tokens, the student {args.vocab_size}",
+            "log-probabilities of tokens can only be compared over one vocabulary",
         )
 
 

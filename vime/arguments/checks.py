@@ -137,8 +137,36 @@ def placement(args: Namespace) -> Iterator[Problem]:
             "--rollout-num-gpus 0 leaves nobody to generate",
             "name running engines with --rollout-external-engine-addrs",
         )
+    yield from serving(args)
+
+
+def serving(args: Namespace) -> Iterator[Problem]:
+    """Models that are served beside the policy, and engines that are not ours."""
     if args.vllm_config and (args.prefill_num_servers or args.rollout_external_engine_addrs):
-        yield Problem("--vllm-config excludes --prefill-num-servers and --rollout-external-engine-addrs")
+        yield Problem(
+            "--vllm-config excludes --prefill-num-servers and --rollout-external-engine-addrs",
+            "name running servers as `urls` of a model in it",
+        )
+        return
+    policy, *frozen = args.model_groups
+    devices = sum(group.devices for group in args.model_groups)
+    if args.vllm_config and devices != args.rollout_num_gpus:
+        yield Problem(
+            f"--rollout-num-gpus {args.rollout_num_gpus}, but the models of {args.vllm_config} have {devices}"
+        )
+    if policy.urls and (args.colocate or args.offload_rollout):
+        yield Problem(
+            "engines that run already cannot share devices with the trainer",
+            "leave --colocate and --offload-rollout out",
+        )
+    if frozen and args.colocate:
+        yield Problem(
+            f"--colocate with the frozen model {frozen[0].name}",
+            "it keeps its devices while the trainer works: leave --colocate out",
+        )
+    for group in frozen:
+        if not group.urls and not args.assume_files and not (Path(group.path) / "config.json").is_file():
+            yield Problem(f"no config.json in {group.path}, of model {group.name} in {args.vllm_config}")
 
 
 def weight_update(args: Namespace) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vime.accelerator.registry import Can, detect
 from vime.arguments import catalogue
+from vime.arguments.model_groups import model_groups
 from vime.arguments.model_shape import complete_shape, read_hf_config, shape_flags
 from vime.rollout.pool.schedules import DEFAULT_LAG, FULLY_ASYNC, IN_FLIGHT, SYNCHRONOUS
 
@@ -115,9 +116,9 @@ def model(args: Namespace) -> None:
     for name, value in shape_flags(args.hf_config).items():
         if name not in args.given:
             setattr(args, name, value)
-
-
     complete_shape(args)
+
+
 def lengths(args: Namespace) -> None:
     if args.rollout_max_context_len is None:
         bounds = [
@@ -137,6 +138,15 @@ def evaluation(args: Namespace) -> None:
             setattr(args, f"eval_{name}", getattr(args, name))
     if args.eval_function_path is None:
         args.eval_function_path = args.rollout_function_path
+
+
+def serving(args: Namespace) -> None:
+    """The served models; without a file of them, the policy alone."""
+    if args.assume_files:
+        args.vllm_config = None
+    args.model_groups = model_groups(args)
+    if args.vllm_config is not None and "rollout_num_gpus" not in args.given:
+        args.rollout_num_gpus = sum(group.devices for group in args.model_groups)
 
 
 def algorithm(args: Namespace) -> None:
@@ -165,6 +175,7 @@ STEPS: tuple[Callable[[Namespace], None], ...] = (
     model,
     lengths,
     evaluation,
+    serving,
     algorithm,
     transport,
 )

@@ -11,13 +11,14 @@ from vime.arguments.model_shape import cache_width, parameter_count
 
 @dataclass(frozen=True)
 class Processes:
-    """What is started, and on how many devices (on a CPU: ranks)."""
+    """What is started, and on how many devices (on a CPU: ranks). `frozen`: engines of models that are not trained, by name."""
 
     trainer_ranks: int
     engines: int
     devices_per_engine: int
     devices: int
     colocated: bool
+    frozen: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,26 @@ def resolve_plan(args: Namespace) -> Plan:
     """The plan of resolved arguments (``parse_args``). Pure: nothing is started or read."""
     ranks = 0 if args.debug_rollout_only else args.actor_num_nodes * args.actor_num_gpus_per_node
     rollout_devices = args.rollout_num_gpus or 0
+    policy, *frozen = args.model_groups
     if args.debug_rollout_only:
         devices = rollout_devices
     elif args.debug_train_only or args.rollout_external_engine_addrs:
-        devices = ranks
+        devices = ranks + sum(group.devices for group in frozen)
     else:
         devices = max(ranks, rollout_devices) if args.colocate else ranks + rollout_devices
-    engines = len(args.rollout_external_engine_addrs or ()) or rollout_devices // args.rollout_num_gpus_per_engine
+    engines = len(policy.urls) or len(policy.engines)
     transport = args.update_weight_transport if engines and ranks else "none"
     return Plan(
         device=args.device,
         steps=args.num_rollout,
-        processes=Processes(ranks, engines, args.rollout_num_gpus_per_engine, devices, args.colocate),
+        processes=Processes(
+            ranks,
+            engines,
+            policy.engines[0].devices if policy.engines else args.rollout_num_gpus_per_engine,
+            devices,
+            args.colocate,
+            tuple((group.name, len(group.urls) or len(group.engines)) for group in frozen),
+        ),
         batches=_batches(args, max(ranks, 1)),
         memory=_memory(args, max(ranks, 1)) if args.num_layers and args.hidden_size and args.vocab_size else None,
         weight_update=f"{args.update_weight_mode} over {transport}",
@@ -96,6 +105,7 @@ def describe(plan: Plan) -> str:
         f"trainer        {_count(processes.trainer_ranks, unit)}, data parallel {batches.data_parallel}",
         f"engines        {processes.engines} vLLM of {_count(processes.devices_per_engine, unit)} each"
         + (", sharing devices with the trainer" if processes.colocated else ""),
+        *(f"frozen         {name}: {engines} vLLM" for name, engines in processes.frozen),
         f"in all         {_count(processes.devices, unit)}",
         f"rollout step   {batches.prompts} prompts, {batches.samples} samples"
         + (f", at most {batches.tokens_generated:,} generated tokens" if batches.tokens_generated is not None else ""),

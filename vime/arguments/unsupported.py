@@ -14,6 +14,7 @@ from vime.errors import Problem
 
 #: Attribute -> why it does nothing.
 UNSUPPORTED = {
+    "prefill_num_servers": "prefill and decode servers need a network of their own between them; regular engines do both",
     "qwen_gdn_backend": "gated delta networks are not among the supported models",
     "freeze_indexer": "sparse attention is not among the supported models",
     "force_fp8_ue8m0_scale": "training in FP8 is not supported",

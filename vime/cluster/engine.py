@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vime.arguments.model_groups import ModelGroup, served_args
 from vime.cluster.placement import Bundle
 from vime.cluster.watch import Deaths, wait
 from vime.errors import EngineError, VimeError
@@ -35,9 +36,16 @@ class EngineActor:
     """Owns one server process. Calls run in threads: `died` waits in one of them for as long as the server lives."""
 
     def __init__(
-        self, args: Namespace, number: int, threads: int, log_file: str, devices: tuple[int, ...] = ()
+        self,
+        args: Namespace,
+        number: int,
+        threads: int,
+        log_file: str,
+        devices: tuple[int, ...] = (),
+        overrides: dict[str, Any] | None = None,
     ) -> None:
         self.args, self.number, self.threads, self.log_file, self.devices = args, number, threads, log_file, devices
+        self.overrides = overrides
         self._process: Any = None
         self._control: Any = None
 
@@ -52,7 +60,7 @@ class EngineActor:
         command.check_kernels(self.args)
         port = net.hold_port(net.own_host())
         self._process = EngineProcess(
-            command.server_command(self.args, self.number),
+            command.server_command(self.args, self.number, self.overrides),
             command.server_environment(self.args, self.threads, self.devices),
             port,
             Path(self.log_file),
@@ -102,11 +110,19 @@ class EngineActor:
 
 
 class EngineGroup:
-    """All engines of the policy. What happens to one of them is an event in `deaths`."""
+    """All engines of a model: of the policy, which take weights, or of one that is not `trained`. The death of one is an event in `deaths`."""
 
-    def __init__(self, args: Namespace, make: Callable[[int], Any], count: int) -> None:
-        self.args = args
-        self.deaths = Deaths()
+    def __init__(
+        self,
+        args: Namespace,
+        make: Callable[[int], Any],
+        count: int,
+        name: str = "engine",
+        trained: bool = True,
+        deaths: Deaths | None = None,
+    ) -> None:
+        self.args, self.name, self.trained = args, name, trained
+        self.deaths = deaths or Deaths()
         self._make = make
         self._actors = [make(number) for number in range(count)]
         self._events: list[Any] = [None] * count
@@ -124,10 +140,11 @@ class EngineGroup:
     def ready(self) -> list[EngineInfo]:
         """Wait until all are healthy."""
         deadline = self.args.vllm_start_timeout + 60
-        self.infos = wait(self._starting, owner="engine start", deadline=deadline)
+        self.infos = wait(self._starting, owner=f"{self.name} start", deadline=deadline)
         for number in range(len(self._actors)):
             self._watch(number)
-        self._join()
+        if self.trained:
+            self._join()
         return self.infos
 
     def update(self, offer: Any, send: Callable[[], list[Any]], pause_mode: str = "abort") -> list[int]:
@@ -201,7 +218,7 @@ class EngineGroup:
 
     def _watch(self, number: int) -> None:
         self._events[number] = self._actors[number].died.remote()
-        self.deaths.watch(self._events[number], f"engine {number}")
+        self.deaths.watch(self._events[number], f"{self.name} {number}")
 
     def _join(self) -> None:
         first, refs = 0, []
@@ -217,25 +234,45 @@ def start_engines(
     options: Callable[..., dict[str, Any]],
     directory: Path,
     shared: bool,
-) -> EngineGroup:
-    """One actor an engine; returns while the servers start."""
+) -> tuple[EngineGroup, dict[str, EngineGroup]]:
+    """The policy's engines, and those of frozen models by name; one actor an engine. Returns while the servers start.
+
+    `bundles` are those of all engines that are to be started, in the order of ``args.model_groups``.
+    """
     import ray
 
+    from vime.cluster.external import ExternalEngineActor
     from vime.environment import cores
 
-    if not bundles:
-        raise EngineError("no engine to start", hint="give --rollout-num-gpus")
-    threads = max(1, cores() // len(bundles))
-    remote = ray.remote(EngineActor)
+    threads = max(1, cores() // max(1, len(bundles)))
     fraction = 0.2 if shared else 1
+    remote, running = ray.remote(EngineActor), ray.remote(ExternalEngineActor)
+    deaths = Deaths()
 
-    def make(number: int) -> Any:
-        return remote.options(max_concurrency=4, **options(bundles[number][0], fraction, {})).remote(
-            args,
-            number,
-            threads,
-            str(directory / "logs" / f"engine-{number}.log"),
-            tuple(bundle.device for bundle in bundles[number]) if args.device == "cuda" else (),
-        )
+    def group(model: ModelGroup, first: int) -> EngineGroup:
+        label = "engine" if model.trained else model.name
 
-    return EngineGroup(args, make, len(bundles))
+        def make(number: int) -> Any:
+            if model.urls:
+                return running.options(max_concurrency=4, num_cpus=0).remote(args, number, model)
+            own, spec = bundles[first + number], model.engines[number]
+            return remote.options(max_concurrency=4, **options(own[0], fraction, {})).remote(
+                served_args(args, model, spec),
+                number,
+                threads,
+                str(directory / "logs" / f"{label}-{number}.log"),
+                tuple(bundle.device for bundle in own) if args.device == "cuda" else (),
+                dict(spec.overrides),
+            )
+
+        count = len(model.urls) or len(model.engines)
+        if not count:
+            raise EngineError("no engine to start", hint="give --rollout-num-gpus")
+        return EngineGroup(args, make, count, label, model.trained, deaths)
+
+    started, first = [], 0
+    for model in args.model_groups:
+        started.append(group(model, first))
+        first += len(model.engines)
+    policy, *frozen = started
+    return policy, {one.name: one for one in frozen}

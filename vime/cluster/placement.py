@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from vime.errors import UsageError
 
@@ -34,25 +35,22 @@ def sorted_bundles(bundles: Sequence[Bundle]) -> list[Bundle]:
     )
 
 
-def place(
-    bundles: Sequence[Bundle], trainer_ranks: int, engines: int, devices_per_engine: int, colocate: bool
-) -> Placement:
-    """Trainers first, then engines, on separate devices; colocated, engines start again at the first device.
+def place(bundles: Sequence[Bundle], trainer_ranks: int, engines: Sequence[int], colocate: bool) -> Placement:
+    """Trainers first, then engines, on separate devices; colocated, engines start again at the first device. `engines` are their sizes.
 
     Raises UsageError when there are too few devices or an engine would stretch over a node's border unevenly.
     """
     ordered = sorted_bundles(bundles)
     offset = 0 if colocate else trainer_ranks
-    needed = max(trainer_ranks, offset + engines * devices_per_engine)
+    needed = max(trainer_ranks, offset + sum(engines))
     if len(ordered) < needed:
         raise UsageError(
-            f"{needed} devices are needed ({trainer_ranks} for the trainer, {engines * devices_per_engine} for engines), "
+            f"{needed} devices are needed ({trainer_ranks} for the trainer, {sum(engines)} for engines), "
             f"{len(ordered)} are there",
             hint="fewer --actor-num-gpus-per-node or --rollout-num-gpus, or --colocate",
         )
-    cut = tuple(
-        tuple(ordered[offset + i * devices_per_engine : offset + (i + 1) * devices_per_engine]) for i in range(engines)
-    )
+    ends = list(accumulate(engines, initial=offset))
+    cut = tuple(tuple(ordered[start:end]) for start, end in pairwise(ends))
     for number, own in enumerate(cut):
         hosts = {one.host for one in own}
         if len(hosts) > 1:

@@ -32,14 +32,17 @@ class RolloutManager:
         from vime.engine.router import open_router
         from vime.hooks import check_hooks, load_hook
         from vime.rollout.context import RolloutContext, install
+        from vime.rollout.frozen import FrozenModel
         from vime.rollout.pool.store import open_store
 
         self.args = args
         check_hooks(args)
-        engines = (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine
+        policy, *frozen = args.model_groups
+        engines = len(policy.urls) or len(policy.engines)
         log_file = Path(args.run_dir).resolve() / "logs" / "router.log"
         self.router = open_router(args.router_policy, engines, args.router_balance_abs_threshold, log_file)
         self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
+        self.context.models = {group.name: FrozenModel(group.name) for group in frozen}
         install(self.context)
         self.source = load_hook("data_source_path", args.data_source_path)(args)
         self.store = self.context.store = open_store(args, self.source)
@@ -58,6 +61,11 @@ class RolloutManager:
         self.context.serving_version = version
         if self.context.pool is not None:
             loop.call_on_loop(self.context.pool.resume)
+
+    def set_models(self, urls: dict[str, list[str]]) -> None:
+        """The servers of the frozen models, by name."""
+        for name, own in urls.items():
+            self.context.models[name].set_engines(own)
 
     def pause(self, flushes: bool) -> None:
         """The weights are about to change: start no request until `set_engines`, and let the running ones be as the schedule says."""
@@ -172,6 +180,9 @@ class Rollouts:
     def set_engines(self, urls: Sequence[str], version: int) -> None:
         self._wait(self.actor.set_engines.remote(list(urls), version), "rollout manager")
 
+    def set_models(self, urls: dict[str, list[str]]) -> None:
+        self._wait(self.actor.set_models.remote(urls), "rollout manager")
+
     def pause(self, flushes: bool) -> None:
         self._wait(self.actor.pause.remote(flushes), "rollouts before the weight update")
 
@@ -202,6 +213,8 @@ class Rollouts:
         return wait([ref], owner=owner, deadline=self._deadline, deaths=self.engines.deaths, survive=survive)[0]
 
     def _go_on_without(self, reason: str) -> bool:
+        if not reason.startswith(f"{self.engines.name} "):
+            return False  # a frozen model: nobody else answers for it
         dead = self.engines.dead()
         left = [url for number, url in enumerate(self.engines.urls) if number not in dead]
         log.warning("%s; %d engines are left", reason.splitlines()[0], len(left))

@@ -126,9 +126,11 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         session = stack.enter_context(Session(args))
         trackers = open_trackers(args, session.directory)
         session.start_ray(plan.devices)
-        placement = session.place(plan.trainer_ranks, plan.engines, plan.devices_per_engine, plan.devices)
-        engines = start_engines(args, placement.engines, session.options, session.directory, placement.shared)
-        stack.callback(engines.stop)
+        sizes = [engine.devices for group in args.model_groups for engine in group.engines]
+        placement = session.place(plan.trainer_ranks, sizes, plan.devices)
+        engines, frozen = start_engines(args, placement.engines, session.options, session.directory, placement.shared)
+        for group in (engines, *frozen.values()):
+            stack.callback(group.stop)
         trainers = start_trainers(args, placement.trainers, session.options, session.run_id, placement.shared)
         rollouts = Rollouts(args, engines)
         infos = []
@@ -140,6 +142,7 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         rollouts.load(start - 1)
         total = rollouts.steps()
         infos = infos or engines.ready()
+        rollouts.set_models({name: [info.url for info in group.ready()] for name, group in frozen.items()})
         console = stack.enter_context(Console(total))
         console.say(
             f"{len(placement.trainers)} trainer ranks and {len(infos)} engines are up after {time.time() - begun:.0f} s "

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -127,8 +127,8 @@ class Session:
             ),
         }
 
-    def place(self, trainer_ranks: int, engines: int, devices_per_engine: int, devices: int) -> Placement:
-        return place(self.reserve(devices), trainer_ranks, engines, devices_per_engine, self.args.colocate)
+    def place(self, trainer_ranks: int, engines: Sequence[int], devices: int) -> Placement:
+        return place(self.reserve(devices), trainer_ranks, engines, self.args.colocate)
 
     def _device_numbers(self, devices: int) -> list[int]:
         """The GPU that Ray gave each bundle, asked from inside it."""

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from vime.engine.router import Router
-from vime.engine.wire import ROUTE, engine_request_id, parse_answer, request_body
+from vime.engine.wire import ROUTE, engine_request_id, parse_answer, parse_scores, request_body, scoring_body
 from vime.errors import EngineError, EngineTimeout
 from vime.rollout.client import Generation, SamplingParams
 
@@ -69,6 +69,20 @@ class HttpEngineClient:
         elapsed = time.perf_counter() - start
         generations = parse_answer(answer, sampling_params, url)
         return [replace(one, meta=one.meta | {"e2e_s": elapsed}) for one in generations]
+
+    async def prompt_log_probs(
+        self, token_ids: list[int], start: int, temperature: float, *, timeout: float | None
+    ) -> list[float]:
+        """Log-probabilities of ``token_ids[start:]`` at `temperature`; see `FrozenModel.log_probs`. Raises as `generate`."""
+        url = self.router.acquire(None)
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self._post(url + ROUTE, scoring_body(token_ids, temperature), {})
+        except TimeoutError as error:
+            raise EngineTimeout(f"no answer within {timeout:g} s", where=url) from error
+        finally:
+            self.router.release(url)
+        return parse_scores(answer, token_ids, start, temperature, url)
 
     async def abort(self, session_ids: Sequence[str] | None) -> None:
         chosen = list(self._running) if session_ids is None else [s for s in session_ids if s in self._running]

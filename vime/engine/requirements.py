@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vime.engine.command import BACKEND, WORKER_EXTENSION, engine_dtype
 from vime.errors import EngineError
 
 CENTERING_PATCH = "vllm-score-centering.patch"
@@ -29,6 +30,49 @@ def check(args: Namespace, config: Mapping[str, Any], where: str) -> None:
     """
     for title, hint in _missing(args, config.get("model_config") or {}):
         raise EngineError(title, where=where, hint=hint)
+
+
+def check_external(args: Namespace, config: Mapping[str, Any], where: str) -> None:
+    """Raise EngineError for the first thing that keeps a server that somebody else started from being the policy's engine."""
+    for title, hint in _foreign(args, config):
+        raise EngineError(title, where=where, hint=hint)
+
+
+def check_teacher(args: Namespace, config: Mapping[str, Any], where: str) -> None:
+    """Raise EngineError when the server cannot score texts at the rollout's temperature."""
+    if (
+        args.use_opd
+        and args.rollout_temperature != 1.0
+        and (config.get("model_config") or {}).get("max_logprobs") != -1
+    ):
+        raise EngineError(
+            f"the teacher's log-probabilities at --rollout-temperature {args.rollout_temperature} need those of its whole vocabulary",
+            where=where,
+            hint="start it with --max-logprobs -1",
+        )
+
+
+def _foreign(args: Namespace, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    model = config.get("model_config") or {}
+    backend = (config.get("weight_transfer_config") or {}).get("backend")
+    extension = (config.get("parallel_config") or {}).get("worker_extension_cls")
+    if backend != BACKEND or extension != WORKER_EXTENSION:
+        yield (
+            "the server cannot take the trainer's weights",
+            f'start it with --worker-extension-cls {WORKER_EXTENSION} --weight-transfer-config \'{{"backend": "{BACKEND}"}}\'',
+        )
+    dtype = str(model.get("dtype")).removeprefix("torch.")
+    if dtype != engine_dtype(args):
+        yield (
+            f"the server computes in {dtype}, the trainer in {engine_dtype(args)}",
+            f"start it with --dtype {engine_dtype(args)}",
+        )
+    needed, longest = args.rollout_max_context_len, model.get("max_model_len")
+    if needed is not None and longest is not None and longest < needed:
+        yield (
+            f"the server takes {longest} tokens, --rollout-max-context-len is {needed}",
+            f"start it with --max-model-len {needed}",
+        )
 
 
 def _missing(args: Namespace, model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

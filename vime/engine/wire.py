@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,30 @@ def request_body(token_ids: Sequence[int], params: SamplingParams) -> dict[str, 
         sampling["seed"] = params.seed
     salt = {"cache_salt": params.cache_salt} if params.cache_salt else {}
     return {"token_ids": list(token_ids), "sampling_params": sampling} | salt
+
+
+def scoring_body(token_ids: Sequence[int], temperature: float) -> dict[str, Any]:
+    """JSON of a request for the log-probabilities of a text: of its tokens alone, or at another temperature than 1 of the whole vocabulary."""
+    sampling = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0 if temperature == 1.0 else -1}
+    return {"token_ids": list(token_ids), "sampling_params": sampling}
+
+
+def parse_scores(answer: Any, token_ids: Sequence[int], start: int, temperature: float, where: str) -> list[float]:
+    """log p at `temperature` of each of ``token_ids[start:]``. Raises EngineError when the answer has not all of them."""
+    rows = answer.get("prompt_logprobs") if isinstance(answer, dict) else None
+    if rows is None or len(rows) != len(token_ids):
+        raise EngineError(f"{len(rows or ())} log-probabilities for {len(token_ids)} tokens", where=where)
+    scores = []
+    for token, row in zip(token_ids[start:], rows[start:], strict=True):
+        if row is None or str(token) not in row:
+            raise EngineError(f"no log-probability of token {token}", where=where)
+        value = row[str(token)]["logprob"]
+        if temperature != 1.0:
+            scaled = [one["logprob"] / temperature for one in row.values()]
+            top = max(scaled)
+            value = value / temperature - top - math.log(sum(math.exp(one - top) for one in scaled))
+        scores.append(float(value))
+    return scores
 
 
 def parse_answer(answer: Any, params: SamplingParams, where: str) -> list[Generation]:

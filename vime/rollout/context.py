@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vime.errors import VimeError
 from vime.rollout.client import EngineClient, Generation, SamplingParams
+from vime.rollout.frozen import FrozenModel
 
 if TYPE_CHECKING:
     from vime.rollout.pool.pool import Pool
@@ -67,12 +68,10 @@ class RolloutContext:
         self.client = client
         self.tokenizer = tokenizer
         self.serving_version = serving_version
-        engines = max(
-            1,
-            len(args.rollout_external_engine_addrs or ()),
-            (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine,
-        )
-        self.slots = Slots(args.vllm_server_concurrency * engines)
+        policy = args.model_groups[0]
+        self.slots = Slots(args.vllm_server_concurrency * max(1, len(policy.urls), len(policy.engines)))
+        #: Frozen models that are served beside the policy, by their names in --vllm-config.
+        self.models: dict[str, FrozenModel] = {}
         #: Where caches outlive an update, a request must not start on a prefix that older weights computed.
         self.salted = args.flush_cache_interval != 1
         self.special_ids = frozenset(tokenizer.all_special_ids)

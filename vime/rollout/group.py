@@ -14,6 +14,7 @@ from vime.hooks import SPECS, accepts, is_async, load_hook
 from vime.rollout import answer
 from vime.rollout.client import SamplingParams
 from vime.rollout.context import RolloutContext
+from vime.rollout.distillation import ask_teacher
 from vime.rollout.rewards.score import Judge, score_group
 from vime.rollout.sampling import budget
 from vime.sample import Sample, Status
@@ -57,6 +58,8 @@ class GroupTask:
                 await _run_hook(hook, self, sample)
         if all(sample.finished or sample.status is Status.FAILED for sample in answered):
             await score_group(self.args, answered, self.judge, self.evaluation)
+            if not self.evaluation:
+                await ask_teacher(self.args, answered, self.context)
         return answered
 
     async def _answers(self, group: list[Sample]) -> list[Sample]:

@@ -20,32 +20,32 @@ def test_devices_and_hosts_are_ordered_as_numbers() -> None:
 
 
 def test_separate_engines_follow_the_trainers() -> None:
-    placement = place(BUNDLES, trainer_ranks=2, engines=1, devices_per_engine=2, colocate=False)
+    placement = place(BUNDLES, trainer_ranks=2, engines=[2], colocate=False)
     assert [b.device for b in placement.trainers] == [0, 1]
     assert [b.device for b in placement.engines[0]] == [2, 10]
     assert not placement.shared
 
 
 def test_colocated_engines_share_the_trainers_devices() -> None:
-    placement = place(BUNDLES, trainer_ranks=4, engines=2, devices_per_engine=2, colocate=True)
+    placement = place(BUNDLES, trainer_ranks=4, engines=[2, 2], colocate=True)
     assert placement.shared
     assert placement.engines == (placement.trainers[:2], placement.trainers[2:])
 
 
 def test_too_few_devices_say_how_many_are_needed() -> None:
     with pytest.raises(UsageError, match=r"5 devices are needed \(3 for the trainer, 2 for engines\), 4 are there"):
-        place(BUNDLES, 3, 2, 1, colocate=False)
+        place(BUNDLES, 3, [1, 1], colocate=False)
 
 
 def test_an_engine_across_nodes_is_refused() -> None:
     with pytest.raises(UsageError, match="engine 0 would lie on 2 nodes"):
-        place(BUNDLES, 1, 1, 2, colocate=False)
+        place(BUNDLES, 1, [2], colocate=False)
 
 
 @given(trainers=st.integers(1, 6), engines=st.integers(0, 6), colocate=st.booleans())
 def test_every_actor_gets_its_own_share(trainers: int, engines: int, colocate: bool) -> None:
     bundles = [Bundle(i, "127.0.0.1", i) for i in range(12)]
-    placement = place(bundles, trainers, engines, 1, colocate)
+    placement = place(bundles, trainers, [1] * engines, colocate)
     used = [b.index for own in placement.engines for b in own]
     assert len(set(used)) == engines
     assert len({b.index for b in placement.trainers}) == trainers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from served_engine import Served
 
-from vime.engine.requirements import check, needs_more_than_log_probs
+from vime.engine.requirements import check, check_external, check_teacher, needs_more_than_log_probs
 from vime.errors import EngineError
 
 PLAIN: dict[str, Any] = {
@@ -81,3 +81,36 @@ def test_a_stock_server_is_refused_in_one_line(served: Served, engine_args: Name
     with pytest.raises(EngineError, match="sampler's log-probabilities") as error:
         check(args, configuration, served.process.url)
     assert "vllm-score-centering.patch" in error.value.hint
+
+
+FOREIGN = {
+    "model_config": {"dtype": "torch.float32", "max_model_len": 64},
+    "weight_transfer_config": {"backend": "vime"},
+    "parallel_config": {"worker_extension_cls": "vime.engine.receiver.WorkerExtension"},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"weight_transfer_config": None}, "cannot take the trainer's weights"),
+        ({"parallel_config": {"worker_extension_cls": ""}}, "cannot take the trainer's weights"),
+        ({"model_config": {"dtype": "torch.bfloat16"}}, "computes in bfloat16, the trainer in float32"),
+        (
+            {"model_config": {"dtype": "torch.float32", "max_model_len": 32}},
+            "takes 32 tokens, --rollout-max-context-len is 64",
+        ),
+    ],
+)
+def test_a_server_that_somebody_else_started_is_judged_by_its_configuration(change: dict[str, Any], said: str) -> None:
+    args = Namespace(bf16=False, fp16=False, rollout_max_context_len=64)
+    check_external(args, FOREIGN, "here")
+    with pytest.raises(EngineError, match=said):
+        check_external(args, FOREIGN | change, "here")
+
+
+def test_a_teacher_at_another_temperature_needs_the_whole_vocabulary() -> None:
+    args = Namespace(use_opd=True, rollout_temperature=0.8)
+    check_teacher(args, {"model_config": {"max_logprobs": -1}}, "here")
+    with pytest.raises(EngineError, match="whole vocabulary"):
+        check_teacher(args, {"model_config": {"max_logprobs": 20}}, "here")

@@ -79,6 +79,7 @@ DISTILLATION = Section(
         switch("--use-opd", "subtract the reverse KL to a teacher from the advantage"),
         choice("--opd-type", None, ("vllm", "megatron"), "where the teacher runs"),
         number("--opd-kl-coef", 1.0, "its weight"),
+        text("--opd-teacher-model", "teacher", "with --opd-type vllm: the teacher's name in --vllm-config"),
         text("--opd-teacher-load", None, "teacher checkpoint, with --opd-type megatron"),
         integer("--opd-teacher-ckpt-step", None, "step of it"),
     ),
