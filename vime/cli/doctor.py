@@ -11,12 +11,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from vime.accelerator.registry import Can, detect
 from vime.cli.app import emit_json
+from vime.cli.doctor_finding import Finding
+from vime.cli.doctor_gpu import accelerators
 from vime.environment import cores
 
 GIB = 2**30
@@ -27,16 +30,6 @@ _NEEDED_FILES = 4096
 _NEEDED_SHM = GIB
 _NEEDED_MEMORY = 6 * GIB
 _IMPORT_SECONDS = 180
-
-
-@dataclass(frozen=True)
-class Finding:
-    """`level`: "ok", "warn" (a run may work) or "bad" (it will not)."""
-
-    check: str
-    level: str
-    found: str
-    hint: str = ""
 
 
 def python(_: bool) -> Iterator[Finding]:
@@ -94,8 +87,11 @@ def patch_stack(_: bool) -> Iterator[Finding]:
 
 
 def devices(_: bool) -> Iterator[Finding]:
-    count = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    yield Finding("devices", "ok", f"{count} GPUs" if count else f"no GPU: runs use the CPU, {cores()} cores")
+    found = detect()
+    count = found.count() if found else 0
+    yield Finding(
+        "devices", "ok", f"{count} {found.name} devices" if found else f"no GPU: runs use the CPU, {cores()} cores"
+    )
     if not count and cores() < 2:
         yield Finding("cores", "warn", "1 core", "trainer and engine share it: expect half the speed")
 
@@ -167,7 +163,7 @@ def leftovers(_: bool) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[bool], Iterator[Finding]], ...] = (
-    python, versions, vllm_imports, patch_stack, devices, memory, shared_memory, open_files, ports, threads, leftovers,
+    python, versions, vllm_imports, patch_stack, devices, accelerators, memory, shared_memory, open_files, ports, threads, leftovers,
 )  # fmt: skip
 
 
@@ -182,7 +178,8 @@ def installed(name: str) -> str | None:
 
 
 def has_gpu() -> bool:
-    return any(Path("/dev").glob("nvidia[0-9]*"))
+    found = detect()
+    return found is not None and Can.AS_CUDA in found.can
 
 
 def examine(thorough: bool) -> list[Finding]:

@@ -5,6 +5,7 @@ Registered in vLLM's weight-transfer factory when the worker imports this module
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,8 +18,11 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod, VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.platforms import current_platform
 
 from vime.engine.command import BACKEND
 from vime.errors import EngineError
@@ -90,8 +94,9 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         staged, self._staged = self._staged, []
         if not self._loading:
             self._load(iter(staged))
-        finalize_layerwise_reload(self.model, self.model_config)
-        _repack_embeddings(self.model)
+        if not self._in_place:
+            finalize_layerwise_reload(self.model, self.model_config)
+            _repack_embeddings(self.model)
         self._loading = False
 
     def shutdown(self) -> None:
@@ -100,11 +105,18 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
             self._nccl.close()
             self._nccl = None
 
+    @property
+    def _in_place(self) -> bool:
+        """Whether the model holds checkpoint tensors as they are, only stacked: then each is copied to its place, and no layer rebuilt."""
+        return loads_in_place(self.model)
+
     def _load(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
-        initialize_layerwise_reload(self.model)
+        if not self._in_place:
+            # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
+            initialize_layerwise_reload(self.model)
         self._loading = True
-        self.model.load_weights(weights)
+        with torch.no_grad():
+            self.model.load_weights(weights)
 
     def _streamed(self, offer: Offer) -> Iterator[list[tuple[str, torch.Tensor]]]:
         """Bucket by bucket, tensors that may be kept."""
@@ -112,8 +124,9 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         if offer.kind == "ipc":
             name = ipc.gpu_name(self.device)
             for meta, data in ipc.receive(offer, worker, gpu=name, device=self.device, timeout=self._init.timeout):
-                # The memory is the trainer's, and filled again when the next bucket is asked for.
-                yield list(views(data.clone(), meta))
+                # The memory is the trainer's, and filled again when the next bucket is asked for. A layer that is rebuilt waits for its last
+                # tensor, which may be in that one.
+                yield list(views(data if self._in_place else data.clone(), meta))
         else:
             if self._nccl is None:
                 self._nccl = nccl.Receiver(self.device, self._init.timeout)
@@ -129,6 +142,22 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         else:
             for meta in offer.buckets:
                 yield from disk.read(meta) if offer.kind == "disk" else unpack(shm.read(meta), meta)
+
+
+@functools.cache
+def loads_in_place(model: torch.nn.Module) -> bool:
+    """Whether nothing was made of the weights after they were loaded: no quantisation, repacking or matrices derived from others.
+
+    Judged by what vLLM 0.32.0 does to each kind of layer on a CUDA device; whatever is not known here is rebuilt layer by layer.
+    """
+    if not current_platform.is_cuda_alike():
+        return False
+    plain = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+    return all(
+        type(getattr(layer, "quant_method", None)) in (type(None), *plain)
+        and (type(layer) is Attention or not hasattr(layer, "process_weights_after_loading"))
+        for layer in model.modules()
+    )
 
 
 class Prefetch:

@@ -4,6 +4,9 @@ Each has the numbers of its plain form in `kernels` and `log_probs`: statistics 
 plain form, and vLLM's own kernels, round. Imported only on a GPU; the tests run them in Triton's interpreter.
 """
 
+# Triton gives the arguments of its kernels their types.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 import torch

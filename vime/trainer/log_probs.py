@@ -217,8 +217,8 @@ def vocab_log_probs(
     first = group.rank() * columns if group is not None else 0
     if logits.is_cuda:
         width = columns if vocab is None else min(max(vocab - first, 0), columns)
-        found = _FusedVocabLogProb.apply(logits, targets, temperature, first, width, group, picks)
-        return Scores(*found[:2], None if picks is None else found[2])
+        log_probs, entropy, picked = _FusedVocabLogProb.apply(logits, targets, temperature, first, width, group, picks)
+        return Scores(log_probs, entropy, None if picks is None else picked)
     if vocab is not None and first + columns > vocab:
         logits = logits[..., : max(vocab - first, 0)]
     log_probs, entropy, picked = _VocabLogProb.apply(logits, targets, temperature, first, group, picks)

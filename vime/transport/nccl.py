@@ -93,7 +93,8 @@ class Sender:
             torch.empty(size, dtype=torch.uint8, device=self._device) for _ in range(min(SLOTS, len(offer.buckets)))
         ]
         sums = torch.zeros(len(offer.buckets), 8, dtype=torch.int64, device=self._device)
-        stream, works = iter(weights), []
+        stream = iter(weights)
+        works: list[Any] = []
         for number, meta in enumerate(offer.buckets):
             if number >= SLOTS:
                 works[
