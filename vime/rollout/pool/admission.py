@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 #: Deadline of a group without one.
@@ -58,14 +58,14 @@ def room(limits: Limits, version: int | None, step: int, in_flight: Due, ready: 
     return max(places, 0)
 
 
-def choose(ready: Sequence[tuple[float, int]], in_flight: Due, step: int, size: int) -> list[int] | None:
-    """The batch of `step`: positions in `ready`, earliest deadline first; None while it cannot close.
+def choose(ready: Mapping[int, tuple[float, int]], in_flight: Due, step: int, size: int) -> list[int] | None:
+    """The tasks that make the batch of `step`, earliest deadline first; None while it cannot close.
 
-    `ready`: (deadline, order) of finished groups. The batch waits for running groups that no later step may train.
+    `ready`: (deadline, order) of finished groups by task. The batch waits for running groups that no later step may train.
     """
     if len(ready) < size or any(deadline <= step for deadline, count in in_flight.items() if count):
         return None
-    order = sorted(range(len(ready)), key=lambda position: ready[position])
+    order = sorted(ready, key=lambda task: ready[task])
     left = Counter(dict(in_flight))
-    left.update(ready[position][0] for position in order[size:])
+    left.update(ready[task][0] for task in order[size:])
     return order[:size] if feasible(left, step + 1, size) else None

@@ -333,17 +333,16 @@ class Pool:
     def _plan(self) -> Batch | None:
         if (batch := self.store.planned(self.step)) is not None:
             return batch
-        tasks = list(self._ready)
         running = self._due if self.schedule.ahead else {}
-        chosen = admission.choose([self._ready[task] for task in tasks], running, self.step, self.limits.size)
+        chosen = admission.choose(self._ready, running, self.step, self.limits.size)
         if chosen is None:
             return None
-        for position in chosen:
-            deadline, _ = self._ready.pop(tasks[position])
+        for task_id in chosen:
+            deadline, _ = self._ready.pop(task_id)
             self._due_ready[deadline] -= 1
         self._due_ready += Counter()  # drops what is zero
         # A batch is in the order of its samples, whatever order they were finished in.
-        return self.store.plan(self.step, sorted(tasks[position] for position in chosen))
+        return self.store.plan(self.step, sorted(chosen))
 
     async def _close(self) -> None:
         """End what still runs. Unfinished groups go back to the store, and so do finished ones that nobody took."""

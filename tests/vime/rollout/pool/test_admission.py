@@ -45,13 +45,14 @@ def test_room_is_bounded_without_a_lag_too() -> None:
 
 
 def test_a_batch_takes_the_earliest_deadlines_and_waits_for_what_no_later_step_may_train() -> None:
-    assert choose([(9, 0), (5, 1), (7, 2)], {}, 5, 2) == [1, 2]
-    assert choose([(9, 0)], {}, 5, 2) is None
-    assert choose([(9, 0), (9, 1)], {5: 1}, 5, 2) is None
-    assert choose([(9, 0), (9, 1)], {6: 1}, 5, 2) == [0, 1]
+    two = {0: (9, 0), 1: (9, 1)}
+    assert choose({0: (9, 0), 1: (5, 1), 2: (7, 2)}, {}, 5, 2) == [1, 2]
+    assert choose({0: (9, 0)}, {}, 5, 2) is None
+    assert choose(two, {5: 1}, 5, 2) is None
+    assert choose(two, {6: 1}, 5, 2) == [0, 1]
     # Three running groups due by step 6, which takes two: one of them must be in this batch.
-    assert choose([(9, 0), (9, 1)], {6: 3}, 5, 2) is None
-    assert choose([(NEVER, 0), (NEVER, 1), (NEVER, 2)], {NEVER: 4}, 0, 2) == [0, 1]
+    assert choose(two, {6: 3}, 5, 2) is None
+    assert choose({i: (NEVER, i) for i in range(3)}, {NEVER: 4}, 0, 2) == [0, 1]
 
 
 @given(
@@ -64,7 +65,7 @@ def test_when_all_have_finished_a_batch_closes_and_keeps_the_rest_feasible(
     deadlines = [deadline for deadline, _ in groups]
     if not feasible(Counter(deadlines), 0, size) or len(deadlines) < size:
         return
-    chosen = choose([(deadline, i) for i, deadline in enumerate(deadlines)], {}, 0, size)
+    chosen = choose({i: (deadline, i) for i, deadline in enumerate(deadlines)}, {}, 0, size)
     assert chosen is not None
     left = Counter(deadline for i, deadline in enumerate(deadlines) if i not in chosen)
     assert feasible(left, 1, size)

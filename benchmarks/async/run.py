@@ -1,0 +1,157 @@
+"""The schedules of generation on the toy: what they learn, and how long they take; results as JSON and a plot.
+
+    python benchmarks/async/run.py curves [--steps 40]               the reward of every schedule, step by step
+    python benchmarks/async/run.py ragged [--steps 30] [--repeats 3]  seconds to a reward, fully async / synchronous, interleaved
+
+`ragged` makes lengths uneven: before each answer the engine writes a scratch turn whose length has a long tail (see scratch.py). Every side has
+the same prompts, seeds, model and threads. Results go to benchmarks/results/, the plot beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from vime import environment  # noqa: E402
+from vime.observe.metrics import read_metrics  # noqa: E402
+from vime.toy.flags import default_flags  # noqa: E402
+
+CACHE = ROOT / ".cache" / "bench"
+RESULTS = ROOT / "benchmarks" / "results"
+WINDOW = 5
+SCHEDULES = {
+    "synchronous": [],
+    "one-step-ahead": ["--rollout-schedule", "one-step-ahead"],
+    "fully-async": ["--rollout-schedule", "fully-async", "--partial-rollout"],
+    "in-flight": ["--rollout-schedule", "in-flight", "--flush-cache-interval", "4"],
+}
+RAGGED = ["--custom-generate-function-path", "benchmarks.async.scratch.generate", "--rollout-max-context-len", "256"]
+
+
+def train(name: str, steps: int, seed: int, threads: int, more: list[str]) -> list[dict[str, Any]]:
+    """The step records of one run of train.py."""
+    folder = CACHE / "runs" / f"{name}-{int(time.time())}"
+    flags = default_flags(steps, seed, CACHE / "toy")
+    position = flags.index("--eval-interval")
+    del flags[position : position + 2]
+    variables = os.environ | environment.WAIT_POLICY | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *flags, "--run-dir", str(folder), *more],
+        env=variables,
+        cwd=CACHE,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return list(read_metrics(folder, "step"))
+
+
+def side(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """What of a run's records the results keep. `ends`: seconds from the start of the first step."""
+    first = records[0]["time"] - records[0]["perf/step_time"]
+    return {
+        "ends": [round(one["time"] - first, 2) for one in records],
+        "rewards": [round(one["rollout/raw_reward"], 4) for one in records],
+        "staleness_mean": [round(one["rollout/staleness/mean"], 3) for one in records],
+        "staleness_max": [one["rollout/staleness/max"] for one in records],
+        "wait_share": [round(one["rollout/pool/wait_share"], 3) for one in records],
+        "samples": [one["rollout/samples"] for one in records],
+    }
+
+
+def smooth(values: list[float]) -> list[float]:
+    return [statistics.fmean(values[max(0, i - WINDOW + 1) : i + 1]) for i in range(len(values))]
+
+
+def seconds_to(one: dict[str, Any], mark: float) -> float | None:
+    reached = (end for end, reward in zip(one["ends"], smooth(one["rewards"]), strict=True) if reward >= mark)
+    return next(reached, None)
+
+
+def curves(args: argparse.Namespace) -> dict[str, Any]:
+    found = {}
+    for name, flags in SCHEDULES.items():
+        found[name] = side(train(f"curve-{name}", args.steps, args.seed, args.threads, flags))
+        last = statistics.fmean(found[name]["rewards"][-WINDOW:])
+        print(f"{name}: {last:.3f} at the end, {found[name]['ends'][-1]:.0f} s", flush=True)
+    plot(found, RESULTS / "async-curves.png")
+    last = {name: round(statistics.fmean(one["rewards"][-10:]), 4) for name, one in found.items()}
+    return {"reward_of_last_ten_steps": last, "runs": found}
+
+
+def ragged(args: argparse.Namespace) -> dict[str, Any]:
+    sides: dict[str, list[dict[str, Any]]] = {"synchronous": [], "fully-async": []}
+    for repeat in range(args.repeats):
+        for name, runs in sides.items():
+            runs.append(
+                side(train(f"ragged-{name}", args.steps, args.seed + repeat, args.threads, SCHEDULES[name] + RAGGED))
+            )
+        pair = [runs[-1] for runs in sides.values()]
+        # Both must get there: the mark is what the slower learner has reached three quarters through.
+        mark = min(smooth(one["rewards"])[args.steps * 3 // 4] for one in pair)
+        for one in pair:
+            one["mark"], one["seconds_to_mark"] = round(mark, 4), seconds_to(one, mark)
+        print(f"repeat {repeat + 1}: {[(one['seconds_to_mark'], one['ends'][-1]) for one in pair]}", flush=True)
+    pairs = list(zip(sides["synchronous"], sides["fully-async"], strict=True))
+    reward = [a["seconds_to_mark"] / b["seconds_to_mark"] for a, b in pairs]
+    speed = [a["ends"][-1] / b["ends"][-1] for a, b in pairs]
+    return {
+        "time_to_reward_ratio": {"median": round(statistics.median(reward), 3), "each": [round(x, 3) for x in reward]},
+        "time_of_all_steps_ratio": {"median": round(statistics.median(speed), 3), "each": [round(x, 3) for x in speed]},
+        "runs": sides,
+    }
+
+
+def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True)
+    for name, one in found.items():
+        label = f"{name}, lag {statistics.fmean(one['staleness_mean']):.1f} on average, {max(one['staleness_max']):.0f} at most"
+        axes[0].plot(range(1, len(one["rewards"]) + 1), smooth(one["rewards"]), label=label)
+        axes[1].plot(one["ends"], smooth(one["rewards"]))
+    axes[0].set(xlabel="training step", ylabel=f"training reward, mean of {WINDOW} steps")
+    axes[1].set(xlabel="seconds from the first step")
+    axes[0].legend(fontsize=7, loc="upper left")
+    for one in axes:
+        one.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("curves", "ragged"))
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    result = {"machine": f"{platform.machine()}, {environment.cores()} cores", "steps": args.steps}
+    result |= curves(args) if args.what == "curves" else ragged(args)
+    path = RESULTS / f"async-{args.what}.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(result, indent=1) + "\n")
+    temporary.replace(path)
+    print(f"written: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
