@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.vime.rollout.pool import virtual
+from vime.errors import DataError, EngineError, EngineTimeout
 from vime.rollout.pool.schedules import NAMES
 from vime.rollout.types import flatten
 from vime.sample import Sample, Status
@@ -193,3 +194,65 @@ def test_cached_prefixes_are_shared_by_version_where_updates_keep_the_cache(
     assert salts["fully-async"] == {None}
     assert len(salts["in-flight"]) > 2
     assert salts["in-flight"] <= set("12345678")
+
+
+def outcome(args: Namespace, tokenizer: Any, engine: virtual.Engine, source: Any, steps: int = 4) -> virtual.Record:
+    args.num_rollout = steps
+    store = virtual.MemoryStore(args, source)
+    return virtual.run_virtually(virtual.drive(args, tokenizer, engine, store, range(steps), lambda: 2.0))[0]
+
+
+def test_a_request_that_fails_around_an_update_is_sent_again(
+    configure: Callable[..., Namespace], tokenizer: Any
+) -> None:
+    """Public report slime#2168: after a weight update of a fully async run, "connection failed" ended it."""
+    args = configure("fully-async")
+    engine = virtual.Engine(lambda: 3)
+    failures = iter([None] * 6 + [EngineError("connection failed")] * 2)
+    engine.fails = lambda: next(failures, None)
+    source = virtual.source_of(args, PROMPTS)
+    record = outcome(args, tokenizer, engine, source)
+    assert sum(report.counts["rollout/retries/engine_error"] for report in record.reports) == 1
+    assert source.ledger().fates == {"trained": 4 * args.rollout_batch_size}
+
+
+def test_a_group_that_always_fails_is_dropped_and_counted_while_others_go_on(
+    configure: Callable[..., Namespace], tokenizer: Any
+) -> None:
+    """Public reports slime#1562, NeMo-RL#3238."""
+    args = configure("fully-async", rollout_request_retries=0, n_samples_per_prompt=1, max_failed_sample_ratio=0.9)
+    engine = virtual.Engine(lambda: 3)
+    engine.fails = lambda: EngineTimeout("no answer") if engine.requests in (2, 13, 14) else None
+    source = virtual.source_of(args, PROMPTS)
+    record = outcome(args, tokenizer, engine, source, steps=6)
+    assert sum(report.counts["rollout/dropped_groups"] for report in record.reports) == 3
+    assert source.ledger().fates == {"trained": 6 * args.rollout_batch_size, "failed:timeout": 3}
+
+
+def test_a_crash_between_two_batches_surfaces_at_the_next(configure: Callable[..., Namespace], tokenizer: Any) -> None:
+    """Public report slime PR 2238: a fully async worker died, and its loop waited for ever."""
+    args = configure("fully-async")
+    engine = virtual.Engine(lambda: 3)
+
+    def crash() -> None:
+        if engine.requests > 20:
+            raise ZeroDivisionError("a bug of the user's")
+
+    engine.fails = crash  # type: ignore[assignment]
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        outcome(args, tokenizer, engine, virtual.source_of(args, PROMPTS), steps=9)
+
+
+def test_prompts_that_run_out_are_an_error_once_no_batch_can_be_filled(
+    configure: Callable[..., Namespace], tokenizer: Any
+) -> None:
+    """Public report NeMo-RL#2917. The batches before it are handed out."""
+    args = configure("fully-async", num_epoch=1)
+    args.given = args.given | {"num_rollout"}
+    source = virtual.source_of(args, 14)
+    seen: list[int] = []
+    settle = source.settle
+    source.settle = lambda step, groups, fate: (seen.append(step), settle(step, groups, fate))  # type: ignore[method-assign,assignment]
+    with pytest.raises(DataError, match="exhausted after 14 prompts"):
+        outcome(args, tokenizer, virtual.Engine(lambda: 3), source, steps=5)
+    assert set(seen) == {0, 1, 2}
