@@ -81,9 +81,12 @@ def seconds_to(one: dict[str, Any], mark: float) -> float | None:
 
 
 def curves(args: argparse.Namespace) -> dict[str, Any]:
-    found = {}
+    kept = CACHE / f"curves-{args.steps}-{args.seed}.json"  # a run takes minutes: what is there is not run again
+    found = json.loads(kept.read_text()) if kept.exists() and not args.fresh else {}
     for name, flags in SCHEDULES.items():
-        found[name] = side(train(f"curve-{name}", args.steps, args.seed, args.threads, flags))
+        if name not in found:
+            found[name] = side(train(f"curve-{name}", args.steps, args.seed, args.threads, flags))
+            kept.write_text(json.dumps(found))
         last = statistics.fmean(found[name]["rewards"][-WINDOW:])
         print(f"{name}: {last:.3f} at the end, {found[name]['ends'][-1]:.0f} s", flush=True)
     plot(found, RESULTS / "async-curves.png")
@@ -141,6 +144,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--fresh", action="store_true", help="run again what an interrupted `curves` had finished")
     args = parser.parse_args()
     CACHE.mkdir(parents=True, exist_ok=True)
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -349,6 +349,7 @@ class Pool:
         if not self._running:
             return
         self._closing = self.context.aborting = True
+        self.context.resume()  # what waits for an update to end shall learn that there is nothing to wait for
         deadline = time.monotonic() + _CLOSE_DEADLINE
         pending = set(self._running)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 import random
@@ -256,3 +257,23 @@ def test_prompts_that_run_out_are_an_error_once_no_batch_can_be_filled(
     with pytest.raises(DataError, match="exhausted after 14 prompts"):
         outcome(args, tokenizer, virtual.Engine(lambda: 3), source, steps=5)
     assert set(seen) == {0, 1, 2}
+
+
+def test_a_pool_that_is_closed_under_an_update_gives_everything_back(
+    configure: Callable[..., Namespace], tokenizer: Any
+) -> None:
+    args = configure("in-flight", num_rollout=50)
+    engine, source = virtual.Engine(lambda: 30), virtual.source_of(args, PROMPTS)
+    store = virtual.MemoryStore(args, source)
+
+    async def close_while_paused() -> float:
+        _, pool = await virtual.drive(args, tokenizer, engine, store, range(3), lambda: 2.0)
+        await pool.pause(flushes=False)
+        began = asyncio.get_running_loop().time()
+        await pool.close()
+        return asyncio.get_running_loop().time() - began
+
+    assert virtual.run_virtually(close_while_paused()) < 3.0
+    assert store.counts().leased == 0
+    ledger = source.ledger()
+    assert ledger.issued == ledger.fates["trained"] + store.counts().ready + len(source.buffer)
