@@ -17,6 +17,8 @@ from vime.sample import Sample
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from vime.agents.sandbox import Sandbox
+
 #: Columns of a rank's samples: one entry a sample, lists or tensors of its response tokens. `vime.trainer.batching` says which.
 TrainData = dict[str, list[Any]]
 
@@ -47,6 +49,13 @@ class PlainGenerateFunction(Protocol):
     """The same for one that does the same in evaluation."""
 
     async def __call__(self, args: Namespace, sample: Sample, sampling_params: Any) -> Sample | list[Sample]: ...
+
+
+class Agent(Protocol):
+    """One run of an agent on `sample`. The model answers at `address` (`vime.agents.server`); `sandbox` is the run's own. Returns the reward,
+    or None when the run's reward function is to score what was written."""
+
+    async def __call__(self, address: str, sample: Sample, sandbox: Sandbox) -> float | dict[str, Any] | None: ...
 
 
 class SampleHook(Protocol):

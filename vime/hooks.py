@@ -57,6 +57,7 @@ SPECS: dict[str, Spec] = {
         protocols.DataSourceClass, methods=("get_samples", "add_samples", "save", "load", "__len__")
     ),
     "custom_generate_function_path": Spec(protocols.GenerateFunction, protocols.PlainGenerateFunction),
+    "agent_path": Spec(protocols.Agent),
     "rollout_sample_hook_path": Spec(protocols.SampleHook, protocols.PlainSampleHook),
     "custom_rm_path": Spec(protocols.RewardFunction),
     "dynamic_sampling_filter_path": Spec(protocols.DynamicFilter),

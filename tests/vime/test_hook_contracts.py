@@ -17,6 +17,7 @@ EXAMPLES = {
     "eval_function_path": "examples.hooks.rollout.labels_only",
     "data_source_path": "examples.hooks.rollout.EasyFirst",
     "custom_generate_function_path": "examples.hooks.answers.think_twice",
+    "agent_path": "examples.agents.lookup.find_word",
     "rollout_sample_hook_path": "examples.hooks.answers.strip_response",
     "custom_rm_path": "examples.hooks.rewards.label_inside",
     "dynamic_sampling_filter_path": "examples.hooks.rollout.not_too_easy",
@@ -103,10 +104,10 @@ def test_every_hook_has_a_worked_example_that_keeps_its_contract(option: str) ->
 
 
 def test_every_example_is_of_an_option_and_says_of_which() -> None:
-    folder = Path(__file__).parents[2] / "examples" / "hooks"
+    root = Path(__file__).parents[2]
     for option, path in EXAMPLES.items():
         module, _, name = path.rpartition(".")
-        source = (folder / f"{module.rpartition('.')[2]}.py").read_text()
+        source = (root / f"{module.replace('.', '/')}.py").read_text()
         _, _, body = source.partition(f" {name}(")
         assert f'"""--{option.replace("_", "-")}' in body[:700], option
 

@@ -47,7 +47,12 @@ def required(args: Namespace) -> Iterator[Problem]:
         return
     if args.rollout_max_response_len is None:
         yield Problem("--rollout-max-response-len is missing", "the most tokens that one answer may have")
-    own_function = {"rollout_function_path", "custom_rm_path", "custom_generate_function_path"} & args.given
+    own_function = {
+        "rollout_function_path",
+        "custom_rm_path",
+        "custom_generate_function_path",
+        "agent_path",
+    } & args.given
     if args.rm_type is None and not own_function:
         yield Problem(
             "nothing scores the answers: --rm-type and --custom-rm-path are missing",
@@ -107,6 +112,20 @@ def evaluation(args: Namespace) -> Iterator[Problem]:
         )
 
 
+def agents(args: Namespace) -> Iterator[Problem]:
+    ours = args.custom_generate_function_path == "vime.agents.run.generate"
+    if ours and args.agent_path is None:
+        yield Problem("--custom-generate-function-path vime.agents.run.generate needs --agent-path")
+    if args.agent_path is not None and not ours:
+        yield Problem(
+            "--agent-path with another --custom-generate-function-path", "the agent is run by vime.agents.run.generate"
+        )
+    if args.agent_max_turns < 1 or args.agent_timeout <= 0:
+        yield Problem(
+            f"--agent-max-turns {args.agent_max_turns}, --agent-timeout {args.agent_timeout}", "both must be over 0"
+        )
+
+
 def placement(args: Namespace) -> Iterator[Problem]:
     if args.device == "cpu":
         if args.distributed_backend == "nccl":
@@ -131,7 +150,7 @@ def placement(args: Namespace) -> Iterator[Problem]:
         args.rollout_num_gpus == 0
         and not args.debug_train_only
         and args.loss_type != "sft_loss"
-        and not args.rollout_external_engine_addrs
+        and not args.model_groups[0].urls
     ):
         yield Problem(
             "--rollout-num-gpus 0 leaves nobody to generate",
@@ -280,6 +299,7 @@ CHECKS: tuple[Check, ...] = (
     *ALGORITHM_CHECKS,
     checkpointing,
     evaluation,
+    agents,
     placement,
     weight_update,
     rollout_schedule,

@@ -149,6 +149,11 @@ def serving(args: Namespace) -> None:
         args.rollout_num_gpus = sum(group.devices for group in args.model_groups)
 
 
+def agents(args: Namespace) -> None:
+    if args.agent_path is not None and args.custom_generate_function_path is None:
+        args.custom_generate_function_path = "vime.agents.run.generate"
+
+
 def algorithm(args: Namespace) -> None:
     if args.eps_clip_high is None:
         args.eps_clip_high = args.eps_clip
@@ -176,6 +181,7 @@ STEPS: tuple[Callable[[Namespace], None], ...] = (
     lengths,
     evaluation,
     serving,
+    agents,
     algorithm,
     transport,
 )

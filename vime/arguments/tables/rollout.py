@@ -134,6 +134,22 @@ HOOKS = Section(
     ),
 )
 
+AGENTS = Section(
+    "Agents",
+    (
+        text(
+            "--agent-path",
+            None,
+            "async fn(address, sample, sandbox) -> reward; turns come from the model at that address, OpenAI's or Anthropic's way",
+        ),
+        text(
+            "--agent-tool-parser", "hermes", "how tool calls are written: hermes, none, or fn(text) -> (content, calls)"
+        ),
+        integer("--agent-max-turns", 32, "answers of the model in one run of the agent"),
+        number("--agent-timeout", 600.0, "seconds of one run of the agent; after them its samples are marked failed"),
+    ),
+)
+
 BUFFER = Section(
     "External rollout buffer",
     (
@@ -144,4 +160,4 @@ BUFFER = Section(
     ),
 )
 
-SECTIONS = (ROLLOUT, TRANSPORT, REWARD, HOOKS, BUFFER)
+SECTIONS = (ROLLOUT, TRANSPORT, REWARD, HOOKS, AGENTS, BUFFER)

@@ -1,0 +1,1 @@
+"""Agents: functions for ``--agent-path``."""

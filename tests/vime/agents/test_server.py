@@ -1,0 +1,251 @@
+"""The endpoints, asked by the clients that people use, and an agent as a generate function."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from types import ModuleType
+from typing import Any
+
+import aiohttp
+import pytest
+
+from vime.agents.run import generate
+from vime.agents.sandbox import LocalSandbox, Sandbox
+from vime.agents.server import AgentServer
+from vime.agents.session import Session
+from vime.agents.tools import hermes
+from vime.errors import UsageError
+from vime.hooks import load_hook
+from vime.rollout.context import current
+from vime.rollout.sampling import train_sampling
+from vime.sample import Sample, Status
+
+CALL = 'I add.<tool_call>{"name": "add", "arguments": {"a": 2}}</tool_call>'
+BAD_CALL = '<tool_call>{"name": "add", "arguments": {"a": </tool_call>'
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+
+
+def talk(args: Namespace, client: Callable[[str, Session], Awaitable[Any]]) -> tuple[Any, Session]:
+    """Run `client(address, session)` against a server of its own."""
+
+    async def scenario() -> tuple[Any, Session]:
+        server = AgentServer()
+        await server.start()
+        session = Session(args, Sample(index=0, prompt="q"), train_sampling(args), current(), hermes)
+        try:
+            return await client(server.open(session), session), session
+        finally:
+            await server.stop()
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_openais_client(run: Any, engine: Any, stream: bool) -> None:
+    from openai import AsyncOpenAI
+
+    texts = iter([CALL, "4"])
+    engine.answer = lambda prompt, number: next(texts)
+
+    async def client(address: str, session: Session) -> Any:
+        async with AsyncOpenAI(api_key="x", base_url=f"{address}/v1", max_retries=0) as openai:
+            history: list[Any] = [{"role": "user", "content": "2+2?"}]
+            if stream:
+                parts: dict[str, Any] = {"content": "", "tool_calls": []}
+                async for chunk in await openai.chat.completions.create(
+                    model="m", messages=history, tools=[TOOL], stream=True
+                ):
+                    for choice in chunk.choices:
+                        parts["content"] += choice.delta.content or ""
+                        parts["tool_calls"] += [one.model_dump() for one in choice.delta.tool_calls or ()]
+                first: Any = {"role": "assistant"} | parts
+                calls = parts["tool_calls"]
+            else:
+                reply = await openai.chat.completions.create(model="m", messages=history, tools=[TOOL])
+                assert reply.choices[0].finish_reason == "tool_calls"
+                assert reply.usage is not None
+                assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
+                first = reply.choices[0].message.model_dump()
+                calls = first["tool_calls"]
+            assert calls[0]["function"] == {"name": "add", "arguments": '{"a": 2}'}
+            history += [first, {"role": "tool", "tool_call_id": calls[0]["id"], "content": "4"}]
+            last = await openai.chat.completions.create(model="m", messages=history)
+            return last.choices[0].message.content
+
+    said, session = talk(run(), client)
+    assert said == "4"
+    assert session.drifts == 0
+    assert len(session.samples()) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_anthropics_client(run: Any, engine: Any, stream: bool) -> None:
+    from anthropic import AsyncAnthropic
+
+    texts = iter([CALL, "4"])
+    engine.answer = lambda prompt, number: next(texts)
+    tools: Any = [{"name": "add", "description": "", "input_schema": {"type": "object"}}]
+
+    async def client(address: str, session: Session) -> Any:
+        async with AsyncAnthropic(api_key="x", base_url=address, max_retries=0) as anthropic:
+            history: list[Any] = [{"role": "user", "content": "2+2?"}]
+            ask: Any = {"model": "m", "max_tokens": 100, "system": "be brief", "tools": tools}
+            if stream:
+                async with anthropic.messages.stream(messages=history, **ask) as events:
+                    first = await events.get_final_message()
+            else:
+                first = await anthropic.messages.create(messages=history, **ask)
+            assert first.stop_reason == "tool_use"
+            text, use = first.content
+            assert (text.text, use.name, use.input) == ("I add.", "add", {"a": 2})
+            history += [
+                {"role": "assistant", "content": [block.model_dump() for block in first.content]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "4"}]},
+            ]
+            last = await anthropic.messages.create(messages=history, **ask)
+            assert last.stop_reason == "end_turn"
+            return last.content[0].text
+
+    said, session = talk(run(), client)
+    assert said == "4"
+    assert session.drifts == 0
+    assert len(session.samples()) == 1
+
+
+def test_malformed_arguments_reach_the_client(run: Any, engine: Any) -> None:
+    engine.answer = lambda prompt, number: BAD_CALL
+
+    async def client(address: str, session: Session) -> Any:
+        body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "max_tokens": 100}
+        async with aiohttp.ClientSession() as http:
+            async with http.post(f"{address}/v1/chat/completions", json=body) as reply:
+                chat = await reply.json()
+            async with http.post(f"{address}/v1/messages", json=body) as reply:
+                return chat, await reply.json()
+
+    (chat, message), _ = talk(run(), client)
+    assert chat["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == '{"a":'
+    assert message["content"][0]["input"] == {"_malformed": '{"a":'}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/v1/chat/completions", b"{", 400, "not JSON"),
+        ("/v1/chat/completions", b"[]", 400, "no object"),
+        ("/v1/chat/completions", b"{}", 400, "messages must be a list"),
+        ("/v1/messages", b'{"messages": [{"role": "tool"}]}', 400, "no role of user, assistant"),
+        ("x/v1/messages", b"{}", 400, "no such session"),
+    ],
+)
+def test_bad_requests_are_answered_in_each_clients_form(
+    run: Any, path: str, body: bytes, status: int, said: str
+) -> None:
+    async def client(address: str, session: Session) -> Any:
+        async with aiohttp.ClientSession() as http, http.post(address + path, data=body) as reply:
+            return reply.status, await reply.json()
+
+    (found, answer), _ = talk(run(), client)
+    assert found == status
+    assert said in answer["error"]["message"]
+
+
+def an_agent(monkeypatch: pytest.MonkeyPatch, agent: Any) -> str:
+    module = ModuleType("agents_under_test")
+    module.agent = agent  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "agents_under_test", module)
+    return "agents_under_test.agent"
+
+
+def run_agent(args: Namespace) -> list[Sample]:
+    return asyncio.run(generate(args, Sample(index=5, prompt="q=", label="cba"), train_sampling(args)))
+
+
+def test_the_worked_example_earns_what_it_says(run: Any, engine: Any) -> None:
+    args = run("--agent-path", "examples.agents.lookup.find_word")
+    args.agent_tool_parser = "examples.agents.lookup.letter_tool"
+    assert load_hook("agent_path", args.agent_path)
+    for answers, reward, turns in ((["gxx", "cba"], 1.0, 2), (["gxx", "cxa"], 0.2 + 0.8 * 2 / 3, 2), (["xx"], 0.0, 1)):
+        texts = iter(answers)
+        engine.answer = lambda prompt, number, texts=texts: next(texts)
+        (sample,) = run_agent(args)
+        assert sample.reward == pytest.approx(reward)
+        assert sample.metadata["agent_turns"] == turns
+        assert sample.status is Status.COMPLETED
+    assert "rabc=" in engine.requests[1][0]
+
+
+def test_an_agent_that_fails_or_hangs_marks_its_samples(run: Any, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.answer = lambda prompt, number: "ok"
+
+    async def ask(address: str) -> None:
+        body = {"messages": [{"role": "user", "content": "q"}]}
+        async with aiohttp.ClientSession() as http, http.post(f"{address}/v1/chat/completions", json=body) as reply:
+            await reply.read()
+
+    async def breaks(address: str, sample: Sample, sandbox: Sandbox) -> float:
+        await ask(address)
+        raise RuntimeError("a bug of the agent's")
+
+    async def hangs(address: str, sample: Sample, sandbox: Sandbox) -> float:
+        await ask(address)
+        await asyncio.Event().wait()
+        return 1.0
+
+    async def silent(address: str, sample: Sample, sandbox: Sandbox) -> float:
+        return 1.0
+
+    for agent, reason in ((breaks, "agent_RuntimeError"), (hangs, "agent_timeout"), (silent, "agent_said_nothing")):
+        args = run("--agent-path", an_agent(monkeypatch, agent), "--agent-timeout", "0.5")
+        (sample,) = run_agent(args)
+        assert (sample.status, sample.metadata["failure"]) == (Status.FAILED, reason)
+        assert sample.remove_sample
+
+
+def test_an_agent_of_a_step_that_closes_begins_anew_another_time(
+    run: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def agent(address: str, sample: Sample, sandbox: Sandbox) -> float:
+        body = {"messages": [{"role": "user", "content": "q"}]}
+        async with aiohttp.ClientSession() as http, http.post(f"{address}/v1/chat/completions", json=body) as reply:
+            assert reply.status == 502
+        return 1.0
+
+    args = run("--agent-path", an_agent(monkeypatch, agent))
+    current().aborting = True
+    (sample,) = run_agent(args)
+    assert (sample.status, sample.response_length, sample.reward) == (Status.ABORTED, 0, None)
+
+
+def test_the_sandbox_bounds_time_output_and_paths() -> None:
+    async def scenario() -> None:
+        sandbox = LocalSandbox(cpu_seconds=5)
+        assert isinstance(sandbox, Sandbox)
+        try:
+            await sandbox.write_file("in/a.txt", "hello")
+            done = await sandbox.exec("cat in/a.txt; echo oops >&2; exit 3")
+            assert (done.code, done.stdout, done.stderr) == (3, "hello", "oops\n")
+            late = await sandbox.exec("echo begun; sleep 60 & sleep 60", timeout=1.0)
+            assert late.timed_out
+            assert late.stdout == "begun\n"
+            long = await sandbox.exec("yes | head -c 1000000; echo end", timeout=30.0)
+            assert len(long.stdout) < 70_000
+            assert long.stdout.endswith("end\n")
+            assert (await sandbox.exec("head -c 5 in/a.txt > out")).code == 0
+            assert await sandbox.read_file("out") == "hello"
+            with pytest.raises(UsageError, match="outside the sandbox"):
+                await sandbox.read_file("../../etc/passwd")
+            with pytest.raises(UsageError, match="outside the sandbox"):
+                await sandbox.write_file("/etc/x", "")
+            with pytest.raises(FileNotFoundError):
+                await sandbox.read_file("none")
+            greedy = await sandbox.exec("python3 -c 'x = bytearray(2 << 30)'", timeout=30.0)
+            assert greedy.code not in (0, None)
+        finally:
+            await sandbox.close()
+        assert not sandbox.folder.exists()
+
+    asyncio.run(scenario())
