@@ -36,7 +36,7 @@ SCHEDULES = {
     "fully-async": ["--rollout-schedule", "fully-async", "--partial-rollout"],
     "in-flight": ["--rollout-schedule", "in-flight", "--flush-cache-interval", "4"],
 }
-RAGGED = ["--custom-generate-function-path", "benchmarks.async.scratch.generate", "--rollout-max-context-len", "256"]
+RAGGED = ["--custom-generate-function-path", "benchmarks.async.scratch.generate"]
 
 
 def train(name: str, steps: int, seed: int, threads: int, more: list[str]) -> list[dict[str, Any]]:

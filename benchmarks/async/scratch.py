@@ -1,7 +1,7 @@
 """A generate function for the benchmark: a scratch turn of uneven length before each answer, as of a model that thinks or calls tools.
 
 The scratch tokens cost the engine what tokens cost, and are thrown away; the answer is the toy's. Lengths follow a Pareto law (shape 1.1), so that
-most are a few tokens and some are tens of times longer; each depends on the sample's index alone, so that all schedules draw the same.
+most are a few tokens and some are ten times longer; each depends on the sample's index alone, so that all schedules draw the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vime.rollout.client import SamplingParams
 from vime.rollout.context import current
 from vime.sample import Sample
 
-LONGEST = 192
+LONGEST = 40  # the toy's model has 64 positions
 
 
 def scratch_length(index: int) -> int:

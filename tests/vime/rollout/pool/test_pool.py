@@ -6,6 +6,7 @@ import asyncio
 import copy
 import itertools
 import random
+import tempfile
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from vime.rollout.types import flatten
 from vime.sample import Sample, Status
 
 PROMPTS = 500
+#: Arguments of each schedule, resolved once: it takes a while.
+RESOLVED: dict[str, Namespace] = {}
 
 
 def keep_two_of_three(args: Namespace, samples: list[Sample]) -> bool:
@@ -30,17 +33,15 @@ def keep_two_of_three(args: Namespace, samples: list[Sample]) -> bool:
 
 @pytest.fixture
 def configure(make_args: Callable[..., Namespace]) -> Callable[..., Namespace]:
-    """Resolved arguments of a schedule; resolving takes a while, so variants are copies."""
-    resolved = {
-        name: make_args(
+    """A variant of a schedule's arguments."""
+    for name in NAMES if not RESOLVED else ():
+        RESOLVED[name] = make_args(
             *("--rollout-schedule", name, "--rm-type", "random", "--no-rollout-group-requests"),
             *("--rollout-max-response-len", "64", "--rollout-shuffle"),
         )
-        for name in NAMES
-    }
 
     def make(name: str, **more: Any) -> Namespace:
-        args = copy.copy(resolved[name])
+        args = copy.copy(RESOLVED[name])
         size = more.get("rollout_batch_size", args.rollout_batch_size)
         vars(args).update({"over_sampling_batch_size": size} | more)
         return args
@@ -277,3 +278,43 @@ def test_a_pool_that_is_closed_under_an_update_gives_everything_back(
     assert store.counts().leased == 0
     ledger = source.ledger()
     assert ledger.issued == ledger.fates["trained"] + store.counts().ready + len(source.buffer)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(NAMES), st.booleans(), st.integers(1, 5), st.integers(0, 3), st.integers(0, 10**6))
+def test_a_resumed_run_trains_the_rest_once_and_keeps_what_was_finished(
+    configure: Callable[..., Namespace], tokenizer: Any, name: str, partial: bool, saved: int, redone: int, seed: int
+) -> None:
+    """Public reports NeMo-RL#3480, #3599, trl#7274: the checkpoint is of step `saved`, `redone` steps after it are lost with their weights."""
+    rng, steps = random.Random(seed), 9
+    with tempfile.TemporaryDirectory() as folder:
+        args = configure(
+            name,
+            partial_rollout=partial and name != "one-step-ahead",
+            num_rollout=steps,
+            save=folder,
+            load=folder,
+            n_samples_per_prompt=1,
+        )
+
+        def leg(begin: int, end: int, save: int | None) -> tuple[virtual.Record, virtual.MemoryStore]:
+            store = virtual.store_of(args, PROMPTS)
+            store.load(begin - 1)
+            engine = virtual.Engine(virtual.ragged(rng, 30))
+            drive = virtual.drive(args, tokenizer, engine, store, range(begin, end), lambda: 6.0, save)
+            return virtual.run_virtually(drive)[0], store
+
+        first, _ = leg(0, saved + 1 + redone, saved)
+        second, store = leg(saved + 1, steps, None)
+    batches = first.batches[: saved + 1] + second.batches
+    trained = Counter(sample.index for batch in batches for sample in flatten(batch.groups))
+    assert len(batches) == steps
+    assert set(trained.values()) == {1}
+    for step, batch in enumerate(batches):
+        for sample in flatten(batch.groups):
+            oldest = sample.oldest_version()
+            assert oldest is not None
+            assert args.max_policy_lag is None or step + 1 - oldest <= args.max_policy_lag
+    assert store.source.ledger().fates == {"trained": steps * args.rollout_batch_size}  # type: ignore[attr-defined]
+    if name != "synchronous":  # every prompt that was drawn is trained: none was skipped by the restart
+        assert set(trained) == set(range(steps * args.rollout_batch_size))

@@ -46,6 +46,11 @@ def run_virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
     try:
         return loop.run_until_complete(coroutine)
     finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
 
 
@@ -118,9 +123,15 @@ class Record:
 
 
 async def drive(
-    args: Namespace, tokenizer: Any, engine: Engine, store: Store, steps: range, train: Callable[[], float]
+    args: Namespace,
+    tokenizer: Any,
+    engine: Engine,
+    store: Store,
+    steps: range,
+    train: Callable[[], float],
+    save: int | None = None,
 ) -> tuple[Record, Pool]:
-    """Push, generate, train, step after step, as `train.py` does."""
+    """Push, generate, train, step after step, as `train.py` does; a checkpoint after step `save`."""
     loop = asyncio.get_running_loop()
     context = RolloutContext(args, engine, tokenizer)
     pool = Pool(args, context, store, schedule_of(args))
@@ -137,6 +148,8 @@ async def drive(
         record.most_in_flight = max(record.most_in_flight, report.in_flight)
         await asyncio.sleep(train())
         store.trained(step)
+        if step == save:
+            store.save(step)
     record.seconds = loop.time()
     return record, pool
 
