@@ -7,6 +7,7 @@ The journal is Straw's, a list of transactions of events. Of those that concern 
     Completed   a task has an answer, at a position of the queue
     Failed      a task will never be trained, with the reason
     BatchPlanned    positions are the batch of a step
+    BatchReady      the trainer may read it
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ class Entry:
 
 @dataclass
 class History:
-    """`batches`: step -> task ids in the order of the plan. `notes`: the last value of each. `twice`: positions in more than one batch."""
+    """`batches`: step -> task ids in the order of the plan; `ready` those of them that may be read. `notes`: the last value of each."""
 
     tasks: dict[int, Entry] = field(default_factory=dict)
     batches: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    ready: set[int] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
     torn_bytes: int = 0
 
@@ -127,6 +129,8 @@ def _apply(history: History, places: dict[int, int], event: dict[str, Any]) -> N
             batch = event["batch"]
             step = step_of(batch["batch_id"])
             history.batches[step] = tuple(places[position] for position in batch["input_positions"])
+        case "BatchReady":
+            history.ready.add(step_of(event["batch_id"]))
 
 
 def _change(tasks: dict[int, Entry], task_id: str, **changes: Any) -> None:

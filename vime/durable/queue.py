@@ -81,7 +81,9 @@ class Queue:
         """Take over what `history` says of this branch; batches up to step `committed` are behind every checkpoint to come."""
         self._positions = {n: e.position for n, e in known.tasks.items() if e.position is not None}
         self._batches = dict(known.batches)
-        self._finished = {step for step in known.batches if step <= committed}
+        self._finished = {step for step in known.batches if step <= committed and step in known.ready}
+        for step in sorted(known.batches.keys() - known.ready):  # the process before died between the two
+            self._make_ready(step, self._json("plan", {"step": step, "tasks": list(known.batches[step])}))
 
     def submit(self, tasks: Sequence[tuple[int, Packed, dict[str, Any]]], cursor: Any) -> None:
         """New tasks (id, prompt, metadata), and the data source's position after them, in one commit."""
@@ -154,18 +156,25 @@ class Queue:
     def plan(self, step: int, tasks: Sequence[int]) -> None:
         """Fix the batch of `step`, and mark it as one that the trainer may read."""
         ref = self._json("plan", {"step": step, "tasks": list(tasks)})
-        identity, cursor = history.batch_id(step), len(self._positions)
-        positions = [self._positions[n] for n in tasks]
-        common: dict[str, Any] = {"token": self._token, "batch_id": identity}
-        self._coordinator.plan_batch(_CONSUMER, **common, input_positions=positions, plan_ref=ref)
+        self._coordinator.plan_batch(
+            _CONSUMER,
+            token=self._token,
+            batch_id=history.batch_id(step),
+            input_positions=[self._positions[n] for n in tasks],
+            plan_ref=ref,
+        )
         self._batches[step] = tuple(tasks)
+        self._make_ready(step, ref)
+
+    def _make_ready(self, step: int, ref: Any) -> None:
         processed, progress = self._processed()
         self._coordinator.batch_ready(
             _CONSUMER,
-            **common,
+            token=self._token,
+            batch_id=history.batch_id(step),
             ready_ref=ref,
             state_ref=ref,
-            fetch_cursor=cursor,
+            fetch_cursor=len(self._positions),
             processed_cursor=processed,
             progress_ref=progress,
         )

@@ -127,14 +127,15 @@ class DurableStore(MemoryStore):
                 files = _parts(Path(self.args.save), step)
                 write_json(_commit_file(self.args.save, step), {"format": _FORMAT, "step": step, "files": files})
 
+        # As it is now: the writer comes to it when later steps have begun.
+        self._progress = progress = self._progress | {"committed": step}
+
         def finish(queue: Queue) -> None:
             queue.finish(step)
-            queue.note(history.PROGRESS, self._progress)
-            freed = queue.collect()
-            if freed:
+            queue.note(history.PROGRESS, progress)
+            if freed := queue.collect():
                 log.info("the rollout queue freed %d packs", freed)
 
-        self._progress = self._progress | {"committed": step}
         self.writer.put(Act(finish))
 
     def sync(self) -> None:
