@@ -199,11 +199,16 @@ def _add_implied(program: Span, source: str, edits: _Edits, changes: list[Change
     added = [
         flag for unwanted, flag in IMPLIED if not any(re.search(rf"(?<![\w-]){one}\b", source) for one in unwanted)
     ]
-    new = program.raw.replace("train_async.py", "train.py")
-    if added or new != program.raw:
-        edits.done.append((program.start, program.end, " ".join([new, *added])))
     for flag in added:
         changes.append(Change(edits.line(program.start), "", flag, "slime sets it for every run"))
+    new = program.raw.replace("train_async.py", "train.py")
+    if new != program.raw and "generate_rollout_fully_async" not in source:
+        # Its loop launched the next rollout before it trained the present one.
+        schedule = "fully-async" if re.search(r"--partial-rollout\b", source) else "one-step-ahead"
+        added.append(f"--rollout-schedule {schedule}")
+        changes.append(Change(edits.line(program.start), program.raw, added[-1], "one loop, with a schedule"))
+    if added or new != program.raw:
+        edits.done.append((program.start, program.end, " ".join([new, *added])))
 
 
 def _functions(root: Node, edits: _Edits, changes: list[Change]) -> None:

@@ -177,3 +177,23 @@ def test_files_that_cannot_be_used_are_one_line(script: Path, arguments: list[st
 
     done = CliRunner().invoke(cli, ["migrate-flags", *(str(script) if one == "SCRIPT" else one for one in arguments)])
     assert isinstance(done.exception, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("flags", "schedule"),
+    [
+        ("", "--rollout-schedule one-step-ahead"),
+        ("--partial-rollout", "--rollout-schedule fully-async"),
+        (
+            "--rollout-function-path slime.rollout.fully_async_rollout.generate_rollout_fully_async",
+            "--rollout-function-path vime.rollout.fully_async_rollout.generate_rollout_fully_async",
+        ),
+    ],
+)
+def test_the_asynchronous_loop_becomes_a_schedule(flags: str, schedule: str) -> None:
+    words = vocabulary(POLICY)
+    text = migrate(f"python3 train_async.py {flags}\n", words, catalogue.by_flag()).text
+    assert "train_async" not in text
+    assert "python3 train.py" in text
+    assert schedule in text
+    assert text.count("schedule") == schedule.count("schedule")
