@@ -16,7 +16,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export OMP_WAIT_POLICY := PASSIVE
 export GOMP_SPINCOUNT := 0
 
-.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit nightly bench bench-sync image docs docs-browser clean
+.PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit nightly bench bench-async bench-sync image docs docs-browser clean
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -114,6 +114,11 @@ nightly: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton stock ## the long tests, and 
 
 bench: bench-sync ## speed, as ratios against a peer in the same run; results in benchmarks/results/
 	$(PY) benchmarks/runtime/run.py
+
+bench-async: $(VENV)/.cpu ## schedules of generation: reward curves, time to reward, the scheduler before 1,000 engines
+	$(PY) benchmarks/async/simulate.py
+	$(PY) benchmarks/async/run.py curves
+	$(PY) benchmarks/async/run.py ragged
 
 bench-sync: $(VENV)/.dev
 	$(PY) benchmarks/sync/run.py
