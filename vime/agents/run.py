@@ -6,6 +6,7 @@ The agent is named by ``--agent-path``, see `vime.hook_protocols.Agent`.
 from __future__ import annotations
 
 import asyncio
+import time
 from argparse import Namespace
 
 from vime.agents.sandbox import local_sandbox
@@ -28,7 +29,7 @@ async def generate(
     session = Session(args, sample, sampling_params, current(), tool_parser(args.agent_tool_parser))
     server = await _server()
     address = server.open(session)
-    failure, reward = None, None
+    failure, reward, begun = None, None, time.time()
     try:
         async with local_sandbox() as sandbox, asyncio.timeout(args.agent_timeout):
             reward = await agent(address, sample, sandbox)
@@ -47,6 +48,8 @@ async def generate(
         return [sample]
     for one in samples:
         one.reward = reward
+        one.trace.append({"name": "agent", "start": begun, "end": time.time()})
+        one.non_generation_time = max(time.time() - begun - session.generating, 0.0)
         if failure is not None:
             one.fail(failure)
     return samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import uuid
 from argparse import Namespace
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Session:
         self._tools = tools
         self._trajectory = Trajectory(self._render, self._stop_ids())
         self.drifts = 0
+        #: Seconds that the engine worked for this session, waiting for a place included.
+        self.generating = 0.0
         self.truncated = self.aborted = False
 
     async def complete(
@@ -67,7 +70,9 @@ class Session:
             raise UsageError(
                 f"{len(prompt.tokens)} tokens leave no room for an answer", hint="--rollout-max-context-len"
             )
+        begun = time.time()
         one = await self.context.generate(prompt.tokens, self.params.with_budget(room), self.id)
+        self.generating += time.time() - begun
         if one.finish_reason == "abort":
             self.aborted = True
             raise EngineError("the rollout step has ended")

@@ -259,6 +259,12 @@ def rollout_schedule(args: Namespace) -> Iterator[Problem]:
 
 def queue(args: Namespace) -> Iterator[Problem]:
     """The durable queue owns order and persistence, so hooks that reorder groups behind its back are refused."""
+    index = (args.save_debug_rollout_data or "").endswith(".straw.json")
+    if index and args.rollout_data_transport != "straw":
+        yield Problem(
+            "--save-debug-rollout-data names an index (.straw.json), which needs --rollout-data-transport straw",
+            "a .pt file holds the samples itself",
+        )
     if args.rollout_data_transport != "straw":
         return
     if find_spec("straw") is None:

@@ -14,6 +14,8 @@ from vime.errors import VimeError
 VERBS = {
     "doctor": ("vime.cli.doctor", "doctor", "check this machine and say what to do"),
     "toy": ("vime.cli.toy", "toy", "run the default toy with other sizes"),
+    "trace": ("vime.cli.trace", "trace", "a run as a Perfetto trace"),
+    "report": ("vime.cli.report", "report", "a run as one HTML page"),
     "plot": ("vime.cli.plot", "plot", "draw the reward curve of a run"),
     "migrate-flags": ("vime.cli.migrate_flags", "migrate_flags", "rewrite a launch script of slime"),
     "audit": ("vime.cli.audit", "audit", "prove the fate of every prompt and sample of a run"),

@@ -79,6 +79,7 @@ class RolloutManager:
     def generate(self, rollout_id: int) -> tuple[list[Any], tuple[dict[str, float], Any]]:
         """The samples of one step, flat; beside them metrics and the first sample, which are all that the driver looks at."""
         from vime.hooks import load_hook
+        from vime.observe import spans
         from vime.rollout.types import flatten, train_output
 
         start = time.perf_counter()
@@ -87,6 +88,8 @@ class RolloutManager:
         )
         elapsed = time.perf_counter() - start
         samples = flatten(output.samples)
+        if self.args.trace_samples:
+            spans.append(Path(self.args.run_dir), spans.record(rollout_id, samples, self.args.trace_samples))
         tokens = sum(sample.response_length for sample in samples)
         # Of a pool that ran before anybody asked, only it knows how long the samples took.
         took = output.metrics.get("rollout/pool/seconds", elapsed)

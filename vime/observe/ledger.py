@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vime.observe.metrics import _lines
+from vime.observe.metrics import read_lines
 
 FILE = "ledger.jsonl"
 
@@ -55,7 +55,7 @@ class Ledger:
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:
     """Records `{"rollout_id", "version", "samples": [[sample, group], ...]}` in the order of the steps; none when there is no file."""
-    return list(_lines(path))
+    return list(read_lines(path))
 
 
 def count(steps: Sequence[Sequence[Sequence[int]]]) -> Account:

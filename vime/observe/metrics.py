@@ -31,13 +31,14 @@ class MetricsFile:
 def read_metrics(directory: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """Records in the order of their step. A step that was done again after a resume counts once, as it was done last."""
     latest: dict[tuple[str, int], dict[str, Any]] = {}
-    for record in _lines(directory / FILE):
+    for record in read_lines(directory / FILE):
         if kind in (None, record["kind"]):
             latest[record["kind"], record["rollout_id"]] = record
     return sorted(latest.values(), key=lambda record: record["rollout_id"])
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file of JSON lines that is written while it is read; none when there is no file."""
     if not path.exists():
         return
     with open(path, encoding="utf-8") as file:

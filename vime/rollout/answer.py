@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from argparse import Namespace
 
@@ -49,6 +50,8 @@ def prepare(
 
 def accept(args: Namespace, sample: Sample, answer: Generation, context: RolloutContext) -> None:
     """Append `answer` to `sample` and set its status."""
+    end = time.time()
+    sample.trace.append({"name": "generate", "start": end - answer.meta.get("e2e_s", 0.0), "end": end})
     finished = answer.finish_reason == "stop"
     continued = sample.response_length > 0
     text = "" if continued else context.text(answer.token_ids, finished)

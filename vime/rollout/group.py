@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
@@ -57,7 +58,10 @@ class GroupTask:
             for hook in self.sample_hooks:
                 await _run_hook(hook, self, sample)
         if all(sample.finished or sample.status is Status.FAILED for sample in answered):
+            begun = time.time()
             await score_group(self.args, answered, self.judge, self.evaluation)
+            for sample in answered:
+                sample.trace.append({"name": "reward", "start": begun, "end": time.time()})
             if not self.evaluation:
                 await ask_teacher(self.args, answered, self.context)
         return answered

@@ -34,6 +34,7 @@ def rollout_metrics(
         "rollout/total_lengths": fmean(len(sample.tokens) for sample in samples),
         "rollout/repetition_frac": fmean(repeats(sample.response) for sample in samples),
         "rollout/samples": len(samples),
+        "rollout/truncated": float(sum(sample.status is Status.TRUNCATED for sample in samples)),
     }
     metrics |= {
         f"rollout/response_len/{name}": value
@@ -46,6 +47,7 @@ def rollout_metrics(
     }
     metrics |= _staleness(samples, serving)
     metrics |= _engine(samples)
+    metrics |= _requests(samples)
     if args.log_reward_category:
         metrics |= _categories(scored, args.log_reward_category)
     if args.log_correct_samples:
@@ -53,6 +55,8 @@ def rollout_metrics(
         metrics |= (
             {f"rollout/correct_length/{name}": value for name, value in spread(lengths).items()} if lengths else {}
         )
+    if args.log_multi_turn:
+        metrics |= _turns(samples)
     if args.log_passrate:
         metrics |= {f"passrate/{name}": value for name, value in pass_at(_reward_rows(args, groups)).items()}
     generated = sum(sample.response_length for sample in samples)
@@ -62,6 +66,10 @@ def rollout_metrics(
     metrics["perf/longest_sample_tokens_per_sec"] = (
         max(sample.response_length for sample in samples) / seconds if seconds > 0 else 0.0
     )
+    if generated and seconds > 0:
+        # Without what was thrown away: tokens that count for the loss.
+        kept = sum(sum(sample.trained_mask) for sample in samples)
+        metrics["perf/effective_tokens_per_gpu_per_sec"] = kept / seconds / devices
     if any(sample.non_generation_time for sample in samples):
         times = spread([sample.non_generation_time for sample in samples])
         metrics |= {f"perf/non_generation_time/{name}": value for name, value in times.items()}
@@ -178,6 +186,28 @@ def _engine(samples: Sequence[Sample]) -> dict[str, float]:
             1, sum(sample.response_length for sample in samples)
         )
     return metrics
+
+
+def _turns(samples: Sequence[Sample]) -> dict[str, float]:
+    """Turns of agents, and how often a client changed what was recorded. A sample without turns of its own counts as one."""
+    turns = spread([sample.metadata.get("agent_turns", 1) for sample in samples])
+    drifts = fmean(sample.metadata.get("agent_drifts", 0) for sample in samples)
+    return {f"multi_turn/turns/{name}": value for name, value in turns.items()} | {"multi_turn/drifts": drifts}
+
+
+def _requests(samples: Sequence[Sample]) -> dict[str, float]:
+    """Seconds from sending a request to its answer, over all requests of the samples, and the speed of single answers."""
+    latencies, speeds = [], []
+    for sample in samples:
+        spent = [one["end"] - one["start"] for one in sample.trace if one.get("name") == "generate"]
+        latencies += spent
+        if sum(spent) > 0:
+            speeds.append(sample.response_length / sum(spent))
+    if not latencies:
+        return {}
+    return {f"perf/request/e2e_latency/{name}": value for name, value in spread(latencies).items()} | (
+        {"perf/request/decode_tokens_per_sec": fmean(speeds)} if speeds else {}
+    )
 
 
 def _categories(samples: Sequence[Sample], key: str) -> dict[str, float]:

@@ -39,7 +39,9 @@ from vime.trainer import (
 )
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.clock import Clock
+from vime.trainer.columns import column_means
 from vime.trainer.critic import Critic, role_args
+from vime.trainer.flops import training_flops
 from vime.trainer.learner import Learner
 from vime.trainer.model import PolicyModel, build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
@@ -377,6 +379,9 @@ class Trainer:
         clock.lap("actor_train")
         tokens = parallel.sum_metrics({"tokens": float(sum(data["total_lengths"]))})["tokens"]
         metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
+        work = parallel.sum_metrics({"flops": training_flops(self.shape, data["total_lengths"])})["flops"]
+        metrics["perf/actor_train_tflops"] = work / self.layout.world_size / clock.laps["actor_train"] / 1e12
+        metrics |= column_means(data, parallel.sum_metrics)
         return metrics | clock.metrics()
 
     def _train_critic(

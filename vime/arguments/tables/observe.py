@@ -22,6 +22,7 @@ TRACKING = Section(
         switch("--use-tensorboard", "write TensorBoard files as well"),
         text("--tb-project-name", None, ""),
         text("--tb-experiment-name", None, ""),
+        integer("--trace-samples", 64, "samples of each step whose spans are recorded for `vime trace`; 0 for none"),
         switch("--log-passrate", "report pass@k of the rollout"),
         switch("--log-multi-turn", "report turns"),
         text("--log-reward-category", None, "entry of dict rewards whose shares are reported"),
