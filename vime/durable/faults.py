@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,15 +39,16 @@ def told(folder: Path, doing: str) -> Iterator[None]:
             hint="another process may be writing to this queue: `vime ps` lists runs",
         ) from error
     except errors.QueueError as error:
-        raise MachineError(f"{doing}: {error}", where=str(folder), hint=_RESUME) from error
-    except FileExistsError as error:
-        raise MachineError(f"{doing}: {error}", where=str(folder), hint=_RESUME) from error
+        number = re.search(r"os error (\d+)", str(error))
+        hint = _hint(int(number[1]) if number else None)
+        raise MachineError(f"{doing}: {error}", where=str(folder), hint=hint) from error
     except OSError as error:
-        raise MachineError(f"{doing}: {error.strerror or error}", where=str(folder), hint=_hint(error)) from error
+        hint = _hint(error.errno)
+        raise MachineError(f"{doing}: {error.strerror or error}", where=str(folder), hint=hint) from error
 
 
-def _hint(error: OSError) -> str:
-    match error.errno:
+def _hint(number: int | None) -> str:
+    match number:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return f"free some space; {_RESUME}"
         case errno.EMFILE | errno.ENFILE:

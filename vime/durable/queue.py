@@ -195,6 +195,17 @@ class Queue:
             progress_ref=progress,
         )
 
+    def export(self, owner: str, groups: Sequence[Packed]) -> list[Any]:
+        """Records of `groups` that belong to `owner` and to no task. Returns their references."""
+        from straw import Publication
+
+        packed = [Publication(tuple(group.records(f"{owner}:{i}", {}))) for i, group in enumerate(groups)]
+        refs = list(self.pool.results.publish_many(packed, submission_id=self._request("export")))
+        if self.pool.identity.online_gc:
+            self.pool.results.retain(owner, refs)
+            self.pool.results.release_publications(refs)
+        return refs
+
     def collect(self) -> int:
         """Seal the present packs, delete those that nothing owns. Returns how many; 0 without --rollout-queue-online-gc."""
         if not self.pool.identity.online_gc:

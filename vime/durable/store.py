@@ -16,6 +16,7 @@ is generated again, never one that is trained again.
 from __future__ import annotations
 
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 from vime.data.protocol import Dealt, Group, ResumableDataSource
 from vime.data.source import TRAINED, state_path
 from vime.durable import history, restore
+from vime.durable.archive import Source, owner_of, write_index
 from vime.durable.faults import told
 from vime.durable.files import facts_of, read_json, write_json
 from vime.durable.pool import Fault, Pool
@@ -137,6 +139,20 @@ class DurableStore(MemoryStore):
                 log.info("the rollout queue freed %d packs", freed)
 
         self.writer.put(Act(finish))
+
+    def archive(self, path: Path, rollout_id: int | str, groups: Sequence[Group]) -> None:
+        """Write an index of `groups`, which stay in this queue's packs however long the index is there. Waits for it."""
+        owner, folder = owner_of(path), os.path.relpath(self.pool.folder, path.resolve().parent)
+        packed = [Packed.of(list(group)) for group in groups]
+        keys = [group[0].group_index for group in groups]
+        source = Source(self.pool.identity.pool, self.pool.identity.run_id, folder)
+
+        def export(queue: Queue) -> None:
+            refs = queue.export(owner, packed)
+            write_index(path, rollout_id, source, list(zip(keys, refs, strict=True)), sum(map(len, groups)))
+
+        self.writer.put(Act(export))
+        self.writer.barrier()
 
     def sync(self) -> None:
         """Raises MachineError when the disk does not take it."""

@@ -26,7 +26,7 @@ from vime.errors import DataError, MachineError
 ROOT = Path(__file__).resolve().parents[3]
 
 FULL = """
-import pickle, resource, sys
+import os, pickle, resource, sys
 from vime.data.source import RolloutDataSourceWithBuffer
 from vime.durable.store import DurableStore
 from vime.errors import VimeError
@@ -43,8 +43,8 @@ try:
     for number in range(1, 6):
         step(store, number)
 except VimeError as error:
-    print(error.render())
-    sys.exit(error.exit_code)
+    print(error.render(), flush=True)
+    os._exit(error.exit_code)  # without descriptors not even an interpreter ends well
 """
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vime.data.protocol import DataSource, Group, SettlingDataSource
+from vime.errors import UsageError
 from vime.sample import Sample, Status
 
 
@@ -108,6 +109,10 @@ class Store(Protocol):
         """The checkpoint of `step` is complete: the trainer's marker is there."""
         ...
 
+    def archive(self, path: Path, rollout_id: int | str, groups: Sequence[Group]) -> None:
+        """Write an index of `groups` that refers to the store (``*.straw.json``)."""
+        ...
+
     def sync(self) -> None:
         """Wait until all that was said is as safe as the store can make it."""
         ...
@@ -195,6 +200,11 @@ class MemoryStore:
 
     def committed(self, step: int) -> None:
         pass
+
+    def archive(self, path: Path, rollout_id: int | str, groups: Sequence[Group]) -> None:
+        raise UsageError(
+            f"--save-debug-rollout-data {path} is an index, and there is no queue to refer to", hint="name a .pt file"
+        )
 
     def sync(self) -> None:
         pass
