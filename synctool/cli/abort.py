@@ -8,7 +8,7 @@ from synctool.cli.app import Context, verb
 from synctool.cli.report import Report
 from synctool.cli.running import short
 from synctool.errors import NothingToDo, RepositoryError
-from synctool.git.refs import RefUpdate, read_ref, update_refs
+from synctool.git.refs import RefUpdate, is_broken, read_ref, remove_broken, update_refs
 
 
 @click.command(name="abort")
@@ -24,8 +24,9 @@ def command(context: Context, force: bool, dry_run: bool) -> Report:
 
     repo = context.repo()
     with store.locked(repo):
+        broken = [ref for ref in (store.SESSION_REF, store.REDO_REF) if is_broken(repo, ref)]
         oid = read_ref(repo, store.SESSION_REF)
-        if oid is None:
+        if oid is None and not broken:
             raise NothingToDo("no sync is running here")
         try:
             state = store.load(repo)
@@ -35,11 +36,14 @@ def command(context: Context, force: bool, dry_run: bool) -> Report:
             state = None
         if state is None:
             if not dry_run:
-                update_refs(repo, [RefUpdate(store.SESSION_REF, None, oid)], "abort --force")
+                for ref in broken:
+                    remove_broken(repo, ref)
+                if oid is not None:
+                    update_refs(repo, [RefUpdate(store.SESSION_REF, None, oid)], "abort --force")
             return Report(
                 "abort",
-                {"removed": [store.SESSION_REF], "dry_run": dry_run},
-                ["removed a session that could not be read"],
+                {"removed": [*broken, *([store.SESSION_REF] if oid else [])], "dry_run": dry_run},
+                [f"{'would remove' if dry_run else 'removed'} a session that could not be read"],
             )
         if state.value["phase"] == "finished" and not force:
             raise RepositoryError(

@@ -10,7 +10,7 @@ import click
 
 from synctool.cli.app import Context, verb
 from synctool.cli.inputs import Inputs, load, policy_option
-from synctool.cli.plan import forge_options, make_plan, open_forge, range_options
+from synctool.cli.plan import Wanted, make_plan, open_forge, range_options
 from synctool.cli.report import Report
 from synctool.cli.running import exit_for, names_for, next_step, save, session_json, short
 from synctool.cli.terminal import progress
@@ -105,29 +105,29 @@ def run_engine(
     default=None,
     help="Commit the manifest and the conflict memory too.  [default: if the downstream holds vime-sync.toml]",
 )
-@click.option("--dry-run", is_flag=True, help="Do everything but keep nothing; prints the resulting tree.")
-@forge_options
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Do everything but keep nothing; prints the resulting tree. Exit code 0, conflicts or not.",
+)
 @verb
 def command(
     context: Context,
     policy_file: Path | None,
-    base: str | None,
-    through: str | None,
-    numbers: tuple[int, ...],
-    picks: tuple[str, ...],
-    manifest_file: Path | None,
+    wanted: Wanted,
     onto: str,
     branch: str | None,
     squash: bool,
     commit_records: bool | None,
     dry_run: bool,
-    forge_name: str | None,
-    record: Path | None,
 ) -> Report:
     """Merge upstream changes into downstream, in downstream's words, one commit each.
 
     Nothing is checked out: the result is a branch. Where upstream and downstream disagree the files keep diff3 markers on that branch and wait, all in one
     list, for 'vime-sync take' and 'vime-sync continue'. 'vime-sync undo' takes back any step, 'vime-sync abort' all of it.
+
+    Exit code 1: the branch is written, and files of it are in conflict. With --dry-run the code is 0 all the same, since nothing waits for a person; the
+    conflicts are listed.
     """
     from synctool.mirror import store
     from synctool.mirror.session import Session
@@ -142,15 +142,11 @@ def command(
                 hint="'vime-sync status' shows it; finish it with 'continue', or end it with 'abort'",
             )
         start = repo.resolve(onto)
-        forge = open_forge(inputs, forge_name, record)
+        forge = open_forge(inputs, wanted)
         plan, place = make_plan(
             context,
             inputs,
-            base=base,
-            through=through,
-            numbers=numbers,
-            picks=picks,
-            manifest_file=manifest_file,
+            wanted,
             onto=start,
             forge=forge,
         )
@@ -170,11 +166,11 @@ def command(
             )
         options = {
             "policy": str(policy_file.absolute()) if policy_file else None,
-            "base": base,
+            "base": wanted.base,
             "through": plan.through,
-            "numbers": list(numbers),
-            "picks": list(picks),
-            "manifest": str(manifest_file.absolute()) if manifest_file else None,
+            "numbers": list(wanted.numbers),
+            "picks": list(wanted.picks),
+            "manifest": str(wanted.manifest_file.absolute()) if wanted.manifest_file else None,
             "onto": onto,
             "squash": squash,
             "record": policy_in_tree(repo, start) if commit_records is None else commit_records,

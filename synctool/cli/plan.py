@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +29,36 @@ FOLD = 4
 _STYLES = {"take": "bold", "exclude": "yellow", "present": "green", "defer": "yellow", "collapsed": "dim"}
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The upstream changes that a command line names, its manifest, and the forge that is asked where a commit alone leaves doubt."""
+
+    base: str | None = None
+    through: str | None = None
+    numbers: tuple[int, ...] = ()
+    picks: tuple[str, ...] = ()
+    manifest_file: Path | None = None
+    forge_name: str | None = None
+    record: Path | None = None
+
+
 def range_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name upstream changes, for ``plan`` and ``mirror``."""
+    """The options that name upstream changes, for ``plan`` and ``mirror``; the verb receives them as ``wanted``."""
+
+    @functools.wraps(function)
+    def wrapper(*given: Any, **options: Any) -> Any:
+        values = {field.name: options.pop(field.name) for field in fields(Wanted)}
+        return function(*given, wanted=Wanted(**values), **options)
+
     for option in (
+        click.option(
+            "--record",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Keep the forge's answers in this folder, and use those kept there.",
+        ),
+        click.option(
+            "--forge", "forge_name", help="'github' (token from GITHUB_TOKEN), or a folder of recorded answers."
+        ),
         click.option("--pick", "picks", multiple=True, metavar="SHA", help="Only this upstream commit. Repeatable."),
         click.option(
             "--pr",
@@ -49,32 +78,17 @@ def range_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="The manifest.  [default: sync_manifests/RANGE.toml]",
         ),
     ):
-        function = option(function)
-    return function
+        wrapper = option(wrapper)
+    return wrapper
 
 
-def forge_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name a forge, asked where a commit alone leaves doubt about its pull request."""
-    for option in (
-        click.option(
-            "--record",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="Keep the forge's answers in this folder, and use those kept there.",
-        ),
-        click.option(
-            "--forge", "forge_name", help="'github' (token from GITHUB_TOKEN), or a folder of recorded answers."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def open_forge(inputs: Inputs, name: str | None, record: Path | None) -> Forge | None:
-    """The forge of that name, or None.
+def open_forge(inputs: Inputs, wanted: Wanted) -> Forge | None:
+    """The forge that is named, or None.
 
     Raises:
         UsageError: ``record`` without a live forge, or an upstream address that names no project.
     """
+    name, record = wanted.forge_name, wanted.record
     if name is None:
         if record is not None:
             raise UsageError("--record needs --forge github", hint="add it, or read the folder with --forge FOLDER")
@@ -96,12 +110,8 @@ def open_forge(inputs: Inputs, name: str | None, record: Path | None) -> Forge |
 def make_plan(
     context: Context,
     inputs: Inputs,
+    wanted: Wanted,
     *,
-    base: str | None,
-    through: str | None,
-    numbers: tuple[int, ...] = (),
-    picks: tuple[str, ...] = (),
-    manifest_file: Path | None = None,
     onto: str = "HEAD",
     forge: Forge | None = None,
     check_content: bool = True,
@@ -114,13 +124,13 @@ def make_plan(
     from synctool.plan.build import build_plan
     from synctool.plan.manifest import FOLDER, manifest_name, read_manifest
 
-    wanted = (*(f"#{number}" for number in numbers), *picks)
-    place = manifest_file
+    picks = (*(f"#{number}" for number in wanted.numbers), *wanted.picks)
+    place = wanted.manifest_file
 
     def find(begin: str | None, end: str) -> Manifest | None:
         nonlocal place
         if place is None and inputs.repo.work_tree is not None:
-            place = inputs.repo.work_tree / FOLDER / manifest_name(begin, end, picks=bool(wanted))
+            place = inputs.repo.work_tree / FOLDER / manifest_name(begin, end, picks=bool(picks))
         if place is None or not os.path.lexists(place):
             return None
         return read_manifest(
@@ -132,12 +142,12 @@ def make_plan(
             inputs.repo,
             inputs.policy,
             inputs.translator,
-            base=base,
-            through=through or inputs.upstream_tip(),
+            base=wanted.base,
+            through=wanted.through or inputs.upstream_tip(),
             downstream=onto,
             manifest=find,
             forge=forge,
-            picks=wanted,
+            picks=picks,
             check_content=check_content,
             progress=tell,
         )
@@ -148,7 +158,6 @@ def make_plan(
 @policy_option
 @range_options
 @click.option("--onto", default="HEAD", show_default=True, help="The downstream commit that the sync would start from.")
-@forge_options
 @click.option(
     "--records-only",
     is_flag=True,
@@ -160,14 +169,8 @@ def make_plan(
 def command(
     context: Context,
     policy_file: Path | None,
-    base: str | None,
-    through: str | None,
-    numbers: tuple[int, ...],
-    picks: tuple[str, ...],
-    manifest_file: Path | None,
+    wanted: Wanted,
     onto: str,
-    forge_name: str | None,
-    record: Path | None,
     records_only: bool,
     write: bool,
     dry_run: bool,
@@ -181,15 +184,11 @@ def command(
 
     repo = context.repo()
     inputs = load(repo, policy_file)
-    forge = open_forge(inputs, forge_name, record)
+    forge = open_forge(inputs, wanted)
     plan, place = make_plan(
         context,
         inputs,
-        base=base,
-        through=through,
-        numbers=numbers,
-        picks=picks,
-        manifest_file=manifest_file,
+        wanted,
         onto=onto,
         forge=forge,
         check_content=not records_only,

@@ -9,7 +9,7 @@ import click
 
 from synctool.cli.app import Context, verb
 from synctool.cli.mirror import finished, replanned, run_engine
-from synctool.cli.plan import make_plan
+from synctool.cli.plan import Wanted, make_plan
 from synctool.cli.report import Report
 from synctool.cli.running import exit_for, names_for, next_step, running, save, session_json
 from synctool.errors import Exit, UsageError
@@ -41,11 +41,13 @@ def command(context: Context, changes: tuple[str, ...], reason: str, owner: str 
         plan, _ = make_plan(
             context,
             inputs,
-            base=options["base"],
-            through=options["through"],
-            numbers=tuple(options["numbers"]),
-            picks=tuple(options["picks"]),
-            manifest_file=Path(options["manifest"]) if options["manifest"] else None,
+            Wanted(
+                base=options["base"],
+                through=options["through"],
+                numbers=tuple(options["numbers"]),
+                picks=tuple(options["picks"]),
+                manifest_file=Path(options["manifest"]) if options["manifest"] else None,
+            ),
             onto=now.session.onto,
         )
         skipped = dict(now.session.skipped)

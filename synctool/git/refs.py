@@ -22,6 +22,17 @@ def read_ref(repo: Repo, ref: str) -> str | None:
     return finished.stdout.decode().strip() or None if finished.returncode == 0 else None
 
 
+def is_broken(repo: Repo, ref: str) -> bool:
+    """Whether a ref's own file is there but holds no id (a full disk, a crash, an editor): git then reads no such ref, and refuses to write it."""
+    return (repo.common_dir / ref).is_file() and read_ref(repo, ref) is None
+
+
+def remove_broken(repo: Repo, ref: str) -> None:
+    """Remove the file of a broken ref, which git itself refuses to do."""
+    if is_broken(repo, ref):
+        (repo.common_dir / ref).unlink()
+
+
 def list_refs(repo: Repo, prefix: str) -> dict[str, str]:
     """All refs below a prefix such as ``refs/vime-sync/``."""
     rows = repo.text("for-each-ref", "--format=%(objectname) %(refname)", prefix).splitlines()

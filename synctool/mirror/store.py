@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from synctool.errors import NothingToDo, RepositoryError
 from synctool.git.commits import Person, parse_commit, write_commit
-from synctool.git.refs import RefUpdate, read_ref, update_refs
+from synctool.git.refs import RefUpdate, is_broken, read_ref, update_refs
 from synctool.git.repo import Repo
 from synctool.git.tree import Entry, Tree
 from synctool.jsontext import dumps
@@ -114,8 +114,14 @@ def _read(repo: Repo, oid: str) -> StateCommit:
 
 
 def load(repo: Repo) -> StateCommit | None:
-    """The newest state, or None when no sync runs (or a finished one was cleared)."""
+    """The newest state, or None when no sync runs (or a finished one was cleared).
+
+    Raises:
+        RepositoryError: what is stored there can't be read.
+    """
     oid = read_ref(repo, SESSION_REF)
+    if (oid is None and is_broken(repo, SESSION_REF)) or is_broken(repo, REDO_REF):
+        raise damaged("a ref of it holds no commit id")
     return _read(repo, oid) if oid else None
 
 

@@ -182,3 +182,17 @@ def test_a_session_ref_that_names_no_state(fork: Fork) -> None:
         assert "abort --force" in fork.sync("status", expect=5).stderr
         fork.sync("abort", "--force")
         assert not place.exists()
+
+
+@pytest.mark.parametrize("name", ["session", "redo"])
+def test_a_session_ref_that_holds_no_id(fork: Fork, name: str) -> None:
+    place = fork.folder / ".git" / "refs" / "vime-sync"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / name).write_text("no id\n")
+    for words in (("status",), ("mirror",), ("abort",)):
+        assert "abort --force" in fork.sync(*words, expect=5).stderr
+    fork.sync("abort", "--force", "--dry-run")
+    assert (place / name).exists()
+    fork.sync("abort", "--force")
+    assert not (place / name).exists()
+    fork.sync("abort", expect=4)
