@@ -3,8 +3,8 @@
     python benchmarks/async/run.py curves [--steps 40]               the reward of every schedule, step by step
     python benchmarks/async/run.py ragged [--steps 30] [--repeats 3]  seconds to a reward, fully async / synchronous, interleaved
 
-`ragged` makes lengths uneven: before each answer the engine writes a scratch turn whose length has a long tail (see scratch.py). Every side has
-the same prompts, seeds, model and threads. Results go to benchmarks/results/, the plot beside them.
+`ragged` has words of 3 letters and, one in five, of 16 to 24 (see ragged.py). Every side has the same prompts, seeds, model and threads. Results
+go to benchmarks/results/, the plot beside them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SCHEDULES = {
     "fully-async": ["--rollout-schedule", "fully-async", "--partial-rollout"],
     "in-flight": ["--rollout-schedule", "in-flight", "--flush-cache-interval", "4"],
 }
-RAGGED = ["--custom-generate-function-path", "benchmarks.async.scratch.generate"]
+RAGGED = ["--rollout-max-response-len", "26"]
 
 
-def train(name: str, steps: int, seed: int, threads: int, more: list[str]) -> list[dict[str, Any]]:
-    """The step records of one run of train.py."""
+def train(name: str, steps: int, seed: int, threads: int, more: list[str], toy: Path) -> list[dict[str, Any]]:
+    """The step records of one run of train.py on the toy in folder `toy`."""
     folder = CACHE / "runs" / f"{name}-{int(time.time())}"
-    flags = default_flags(steps, seed, CACHE / "toy")
+    flags = default_flags(steps, seed, toy)
     position = flags.index("--eval-interval")
     del flags[position : position + 2]
     variables = os.environ | environment.WAIT_POLICY | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
@@ -85,7 +85,7 @@ def curves(args: argparse.Namespace) -> dict[str, Any]:
     found = json.loads(kept.read_text()) if kept.exists() and not args.fresh else {}
     for name, flags in SCHEDULES.items():
         if name not in found:
-            found[name] = side(train(f"curve-{name}", args.steps, args.seed, args.threads, flags))
+            found[name] = side(train(f"curve-{name}", args.steps, args.seed, args.threads, flags, CACHE / "toy"))
             kept.write_text(json.dumps(found))
         last = statistics.fmean(found[name]["rewards"][-WINDOW:])
         print(f"{name}: {last:.3f} at the end, {found[name]['ends'][-1]:.0f} s", flush=True)
@@ -95,12 +95,14 @@ def curves(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def ragged(args: argparse.Namespace) -> dict[str, Any]:
+    toy = CACHE / "ragged"
+    make = [sys.executable, str(Path(__file__).with_name("ragged.py")), str(toy / f"seed{args.seed}"), str(args.seed)]
+    subprocess.run(make, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     sides: dict[str, list[dict[str, Any]]] = {"synchronous": [], "fully-async": []}
     for repeat in range(args.repeats):
         for name, runs in sides.items():
-            runs.append(
-                side(train(f"ragged-{name}", args.steps, args.seed + repeat, args.threads, SCHEDULES[name] + RAGGED))
-            )
+            flags = SCHEDULES[name] + RAGGED
+            runs.append(side(train(f"ragged-{name}", args.steps, args.seed, args.threads, flags, toy)))
         pair = [runs[-1] for runs in sides.values()]
         # Both must get there: the mark is what the slower learner has reached three quarters through.
         mark = min(smooth(one["rewards"])[args.steps * 3 // 4] for one in pair)
