@@ -101,6 +101,10 @@ class EngineActor:
     def wake_up(self, *tags: str) -> None:
         self._control.wake_up(*tags)
 
+    def checksums(self) -> dict[str, str]:
+        found: dict[str, str] = self._control.checksums()
+        return found
+
     def healthy(self, timeout: float) -> bool:
         return self._process.alive and self._control.healthy(timeout)
 
@@ -166,6 +170,13 @@ class EngineGroup:
         else:
             wait(sending, owner="weight sender", deadline=deadline)
         return failed
+
+    def checksums(self) -> list[dict[str, str]]:
+        """vLLM's hash of each parameter, an engine each."""
+        refs = [actor.checksums.remote() for actor in self._actors]
+        deadline = self.args.distributed_timeout_minutes * 60.0
+        found: list[dict[str, str]] = wait(refs, owner="engines (checksums)", deadline=deadline, deaths=self.deaths)
+        return found
 
     def sleep(self) -> None:
         """Free the devices of all engines."""

@@ -63,6 +63,9 @@ class ExternalEngineActor:
     def update(self, offer: object, pause_mode: str) -> None:
         self._control.update_weights(offer, pause_mode)  # type: ignore[arg-type]
 
+    def checksums(self) -> dict[str, str]:
+        return self._control.checksums()
+
     def healthy(self, timeout: float) -> bool:
         return self._control.healthy(timeout)
 

@@ -15,6 +15,7 @@ from vime.cluster.engine import EngineGroup, start_engines
 from vime.cluster.rollout import Rollouts
 from vime.cluster.session import Session
 from vime.cluster.trainer import TrainerGroup, start_trainers
+from vime.cluster.verify import verify_weights
 from vime.cluster.weights import WeightUpdater
 from vime.engine.patch_stack import installed_stack
 from vime.observe import trace
@@ -66,6 +67,8 @@ class Run:
         """Trainer's weights into every engine; requests go to those engines from then on. Meanwhile none is started."""
         self.rollouts.pause(self.weights.flushes_next)
         update = self.weights.push()
+        if self.args.check_weight_update_equal and update.version == self.start + 1:
+            self.console.say(str(verify_weights(self.weights, self.args.hf_checkpoint)))
         self.rollouts.set_engines(self.engines.urls, update.version)
         return {
             "perf/update_weights_time": update.seconds,

@@ -65,6 +65,19 @@ class WeightUpdater:
         raise EngineError(f"engines {failed} did not take version {self.version} in {_ATTEMPTS} attempts")
 
 
+    def push_again(self) -> list[str]:
+        """Send the present version once more. Returns the names of the tensors that were sent, where the medium tells.
+
+        Raises EngineError when an engine does not take it.
+        """
+        offer = self.trainers.offer(str(self.version), self.engines.workers, True, self.engines.urls)
+        failed = self.engines.update(offer, self.trainers.send, "abort")
+        self.trainers.sent()
+        if failed:
+            raise EngineError(f"engines {failed} did not take version {self.version} a second time")
+        return [tensor.name for bucket in offer.buckets for tensor in bucket.tensors]
+
+
 def flushes(version: int, start: int, interval: int) -> bool:
     """Whether the update to `version` drops the engines' caches: the first one always, then every `interval` versions, 0 never."""
     return version == start + 1 or (interval > 0 and (version - 1) % interval == 0)

@@ -62,8 +62,10 @@ def test_an_external_engine_takes_the_weights_and_scores_as_the_teacher(
         f"  - {{name: teacher, urls: ['{server.url}'], update_weights: false}}\n"
     )
     run = [*flags, "--vllm-config", str(models), "--use-opd", "--opd-type", "vllm", "--run-dir", str(tmp_path / "run")]
+    run.append("--check-weight-update-equal")
     done = subprocess.run([sys.executable, str(ROOT / "train.py"), *run], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "tensors were sent" in done.stdout
     steps = read_metrics(tmp_path / "run", "step")
     assert len(steps) == STEPS
     for step in steps:
