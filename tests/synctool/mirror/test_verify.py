@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from synctool.errors import SyncError
-from synctool.mirror import verify as verifying
+from synctool.mirror import judge as judging
+from synctool.mirror.judge import Cause, Facts, Verdict, judge, self_test
 from synctool.mirror.resolve.toolbox import Toolbox
-from synctool.mirror.verify import Cause, Facts, Verdict, Verification, fixup_patch, judge, self_test, verify
+from synctool.mirror.verify import Verification, fixup_patch, verify
 from tests.synctool.mirror.world import POLICY, World, numbered
 
 
@@ -105,7 +106,7 @@ def test_a_filter_that_lets_all_pass_is_caught_by_the_planted_paths(
         verdict = real(facts, words)  # type: ignore[arg-type]
         return Verdict(None) if verdict.difference and not verdict.difference.cause.explained else verdict
 
-    monkeypatch.setattr(verifying, "judge", lenient)
+    monkeypatch.setattr(judging, "judge", lenient)
     with pytest.raises(SyncError, match="planted"):
         self_test(canonical)
 
