@@ -4,7 +4,8 @@
 
 B1, time to reward: seconds from the start of the first step until the mean training reward of five steps reaches the mark, and tokens
 trained a second, against TRL's GRPOTrainer. B2: generated tokens a second through the whole runtime against `LLM.generate`.
-Start-up is reported apart. All sides wait passively and have the same threads; TRL gets a virtual environment of its own, made here.
+Start-up is reported apart, and where our steps' time went. Beside other work the seconds say little and the ratios something: the
+load while it ran is in the result. All sides wait passively and have the same threads; TRL gets a virtual environment of its own, made here.
 """
 
 from __future__ import annotations
@@ -80,8 +81,23 @@ def ours(steps: int, seed: int, threads: int, tag: str) -> dict[str, Any]:
         "rewards": [one["rollout/raw_reward"] for one in records],
         "tokens": [one["rollout/response_lengths"] * one["rollout/samples"] for one in records],
         "rollout_tokens_per_s": [one["perf/rollout_tokens_per_sec"] for one in records],
+        "split": split(records),
+        "parity": max(one["train/train_rollout_logprob_abs_diff"] for one in records),
         "wall_s": time.time() - begun,
     }
+
+
+def split(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Median seconds of the parts of a step, the first two steps left out; "rest" is what no part accounts for."""
+    names = {
+        "step": "perf/step_time",
+        "generate": "perf/rollout_time",
+        "train": "perf/actor_train_wall_time",
+        "weights": "perf/update_weights_time",
+    }
+    found = {part: statistics.median(one[name] for one in records[2:]) for part, name in names.items()}
+    found["rest"] = found["step"] - found["generate"] - found["train"] - found["weights"]
+    return {part: round(seconds, 4) for part, seconds in found.items()}
 
 
 def without(flags: list[str], name: str) -> list[str]:
@@ -97,7 +113,7 @@ def seconds_to_reward(side: dict[str, Any]) -> float | None:
     return None
 
 
-def steady(side: dict[str, Any]) -> dict[str, float | None]:
+def steady(side: dict[str, Any]) -> dict[str, Any]:
     steps = [b - a for a, b in zip(side["ends"], side["ends"][1:], strict=False)]
     return {
         "start_s": round(side["start_s"], 1),
@@ -105,7 +121,7 @@ def steady(side: dict[str, Any]) -> dict[str, float | None]:
         "tokens_per_s": round(sum(side["tokens"][1:]) / sum(steps), 1),
         "seconds_to_reward": seconds_to_reward(side),
         "last_reward": round(statistics.fmean(side["rewards"][-WINDOW:]), 3),
-    }
+    } | {name: side[name] for name in ("split", "parity") if name in side}
 
 
 def median(values: list[float | None]) -> float | None:
@@ -139,11 +155,12 @@ def main() -> None:
     bare += ["--model", str(start), "--prompts", str(prompts), "--batches", str(args.steps)]
     engine = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
     engine |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    mine, peer, alone = [], [], []
+    mine, peer, alone, loads = [], [], [], []
     for repeat in range(args.repeats):
         mine.append(ours(args.steps, 0, args.threads, f"b1-{repeat}"))
         peer.append(result(run(trl, args.threads)))
         alone.append(result(run(bare, args.threads, **engine)))
+        loads.append(round(os.getloadavg()[0], 2))
         print(f"repeat {repeat + 1}: ours {steady(mine[-1])}, TRL {steady(peer[-1])}", flush=True)
     rows = {"vime": [steady(one) for one in mine], "trl": [steady(one) for one in peer]}
     names = ("seconds_per_step", "tokens_per_s", "seconds_to_reward")
@@ -152,7 +169,13 @@ def main() -> None:
     direct = statistics.median(statistics.median(one["tokens_per_s"]) for one in alone)
     to_reward = middle["trl"]["seconds_to_reward"], middle["vime"]["seconds_to_reward"]
     report = {
-        "machine": {"cores": environment.cores(), "python": platform.python_version(), "threads": args.threads},
+        "machine": {
+            "cores": environment.cores(),
+            "python": platform.python_version(),
+            "threads": args.threads,
+            # Runnable processes of the whole machine after each repeat; about the number of threads when nothing else runs.
+            "load": loads,
+        },
         # Without this checkout's place: the command lines are for any clone.
         "commands": {
             name: [str(w).replace(f"{ROOT}/", "") for w in words] for name, words in (("trl", trl), ("bare", bare))
@@ -172,12 +195,8 @@ def main() -> None:
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=2) + "\n")
-    print(
-        json.dumps(
-            {"B1": report["B1"]["median"], "vs_trl": report["B1"]["speed_to_reward_vs_trl"], "B2": report["B2"]},
-            indent=2,
-        )
-    )  # type: ignore[index]
+    ratio = report["B1"]["speed_to_reward_vs_trl"]  # type: ignore[index]
+    print(json.dumps({"B1": middle, "vs_trl": ratio, "B2": report["B2"]}, indent=2))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,10 @@ class EngineActor:
     def join_transfer(self, first_worker: int) -> None:
         self._control.init_weight_transfer(first_worker, self.args.distributed_timeout_minutes * 60.0)
 
+    def pause(self, mode: str, clear_cache: bool) -> None:
+        """Ahead of an update."""
+        self._control.pause(mode, clear_cache)
+
     def update(self, offer: Any, pause_mode: str) -> None:
         """Take a version of the weights. A failure leaves the server paused, for good: see `EngineGroup.update`."""
         if offer.address is None or offer.kind == "gloo":
@@ -132,6 +136,7 @@ class EngineGroup:
         self._events: list[Any] = [None] * count
         self._starting = [actor.start.remote() for actor in self._actors]
         self.infos: list[EngineInfo] = []
+        self._pausing: list[Any] = []
 
     @property
     def urls(self) -> list[str]:
@@ -151,11 +156,21 @@ class EngineGroup:
             self._join()
         return self.infos
 
+    def pause(self, mode: str, clear_cache: bool) -> None:
+        """Begin to pause the engines, ahead of an update by `update`, which ends the pause. They must be idle. Returns at once."""
+        self._pausing = [actor.pause.remote(mode, clear_cache) for actor in self._actors]
+
     def update(self, offer: Any, send: Callable[[], list[Any]], pause_mode: str = "abort") -> list[int]:
         """Give `offer` to every engine while `send` serves it. Returns the engines that failed and must be replaced."""
+        import ray
+
+        deadline = self.args.distributed_timeout_minutes * 60.0 + 30
+        # Of one that could not be paused the update says why.
+        if self._pausing:
+            ray.wait(self._pausing, num_returns=len(self._pausing), timeout=deadline)
+        self._pausing = []
         refs = [actor.update.remote(offer, pause_mode) for actor in self._actors]
         sending = send()
-        deadline = self.args.distributed_timeout_minutes * 60.0 + 30
         failed = []
         for number, ref in enumerate(refs):
             try:

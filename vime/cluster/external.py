@@ -60,6 +60,9 @@ class ExternalEngineActor:
     def join_transfer(self, first_worker: int) -> None:
         self._control.init_weight_transfer(first_worker, self.args.distributed_timeout_minutes * 60.0)
 
+    def pause(self, mode: str, clear_cache: bool) -> None:
+        """Not ahead of an update: a run that is killed while it trains must not leave somebody's server paused."""
+
     def update(self, offer: object, pause_mode: str) -> None:
         self._control.update_weights(offer, pause_mode)  # type: ignore[arg-type]
 

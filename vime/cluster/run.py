@@ -49,6 +49,7 @@ class Run:
     def train(self, rollout_id: int, samples: Any) -> tuple[dict[str, float], dict[int, int]]:
         """One rollout's updates, on devices that the engines have left when they are shared. See `TrainerGroup.train`."""
         moved = self.weights.turns.to_trainer()
+        self.weights.expect()
         learnt, trained = self.trainers.train(rollout_id, samples)
         return moved | learnt, trained
 

@@ -11,6 +11,7 @@ from vime.cluster.engine import EngineGroup
 from vime.cluster.trainer import TrainerGroup
 from vime.cluster.turns import Turns
 from vime.errors import EngineError
+from vime.rollout.pool.schedules import SYNCHRONOUS
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,13 @@ class WeightUpdater:
         """Whether the next update drops the engines' caches."""
         return flushes(self.version + 1, self.start, self.args.flush_cache_interval)
 
+    def expect(self) -> None:
+        """Training is about to begin, and an update will follow it. Where nothing is generated meanwhile the engines are paused by then."""
+        args = self.args
+        idle = args.rollout_schedule == SYNCHRONOUS and "rollout_function_path" not in args.given
+        if idle and not args.offload_rollout:
+            self.engines.pause(_pause_mode(self.flushes_next), self.flushes_next)
+
     def push(self) -> Update:
         """Give the engines the trainer's present weights. One that died or fails is replaced and updated; never resumed.
 
@@ -54,7 +62,7 @@ class WeightUpdater:
         for _ in range(_ATTEMPTS):
             self.turns.to_update()
             offer = self.trainers.offer(str(self.version), self.engines.workers, flush, self.engines.urls)
-            failed = self.engines.update(offer, self.trainers.send, "abort" if flush else "keep")
+            failed = self.engines.update(offer, self.trainers.send, _pause_mode(flush))
             self.trainers.sent()
             if not failed:
                 self.turns.to_engines()
@@ -63,7 +71,6 @@ class WeightUpdater:
             self.turns.replace(failed)
             replaced += failed
         raise EngineError(f"engines {failed} did not take version {self.version} in {_ATTEMPTS} attempts")
-
 
     def push_again(self) -> list[str]:
         """Send the present version once more. Returns the names of the tensors that were sent, where the medium tells.
@@ -76,6 +83,10 @@ class WeightUpdater:
         if failed:
             raise EngineError(f"engines {failed} did not take version {self.version} a second time")
         return [tensor.name for bucket in offer.buckets for tensor in bucket.tensors]
+
+
+def _pause_mode(flush: bool) -> str:
+    return "abort" if flush else "keep"
 
 
 def flushes(version: int, start: int, interval: int) -> bool:

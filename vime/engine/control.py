@@ -20,6 +20,8 @@ class EngineControl:
     def __init__(self, url: str, timeout: float = 60.0) -> None:
         self.url = url
         self.timeout = timeout
+        #: How the server was paused by us and not resumed since: mode, and whether its caches were cleared.
+        self._paused: tuple[str, bool] | None = None
 
     def healthy(self, timeout: float) -> bool:
         try:
@@ -37,9 +39,11 @@ class EngineControl:
         if mode not in PAUSE_MODES:
             raise EngineError(f"pause mode {mode!r} is none of {', '.join(PAUSE_MODES)}", where=self.url)
         self._call("POST", f"/pause?mode={mode}&clear_cache={str(clear_cache).lower()}")
+        self._paused = (mode, clear_cache)
 
     def resume(self) -> None:
         self._call("POST", "/resume")
+        self._paused = None
 
     def sleep(self, level: int) -> None:
         """Free device memory; running requests are aborted and caches dropped. Level 1 keeps the weights on the host, 2 keeps none."""
@@ -51,9 +55,6 @@ class EngineControl:
 
     def is_paused(self) -> bool:
         return bool(self._call("GET", "/is_paused")["is_paused"])
-
-    def reset_prefix_cache(self) -> None:
-        self._call("POST", "/reset_prefix_cache")
 
     def weight_version(self) -> str:
         return str(self._call("GET", "/weight_info")["weight_version"])
@@ -80,26 +81,29 @@ class EngineControl:
     def update_weights(
         self, offer: Offer, pause_mode: str = "abort", received: Callable[[], None] = lambda: None
     ) -> None:
-        """Take `offer`: pause, stage, verify, load, set the version, resume. Of a prefetched one only the loading is within the pause.
+        """Take `offer`: pause (unless that was done), stage, verify, load, set the version, resume. Of a prefetched one only the loading is
+        within the pause. Caches that the offer flushes were cleared by the pause, and nothing is computed before the end.
 
         `received` is called after a prefetched offer's receiving has begun, and returns when it is over. Any failure raises and leaves the
         engine paused: it holds the old weights, the new ones or neither, and must be replaced.
         """
         if not offer.prefetch:
-            self.pause(pause_mode, offer.flush_cache)
+            self._be_paused(pause_mode, offer.flush_cache)
         self._call("POST", "/start_weight_update")
         self._call("POST", "/update_weights", {"update_info": {"offer": offer.to_dict()}})
         if offer.prefetch:
             received()
-            self.pause(pause_mode, offer.flush_cache)
+            self._be_paused(pause_mode, offer.flush_cache)
         self._call("POST", "/finish_weight_update", {"weight_version": offer.version})
-        if offer.flush_cache:
-            self.reset_prefix_cache()
         if (found := self.weight_version()) != offer.version:
             raise EngineError(
                 f"the engine says it holds version {found} after the update to {offer.version}", where=self.url
             )
         self.resume()
+
+    def _be_paused(self, mode: str, clear_cache: bool) -> None:
+        if self._paused != (mode, clear_cache):
+            self.pause(mode, clear_cache)
 
     def _call(self, method: str, route: str, body: dict[str, Any] | None = None, timeout: float | None = None) -> Any:
         data = json.dumps(body).encode() if body is not None else (b"" if method == "POST" else None)

@@ -103,6 +103,24 @@ def test_the_same_prompt_after_each_update_never_meets_an_old_cache(
             assert largest_gap(folder, long, [answer]) <= LIMIT
 
 
+def test_a_request_that_meets_a_pause_ahead_of_an_update_is_answered_by_the_new_weights(
+    served: Served, run_id: str, tmp_path: Path
+) -> None:
+    by_shm(served, served.folders[0], run_id, tmp_path)
+
+    async def scenario(client: HttpEngineClient) -> tuple[Offer, Generation]:
+        await asyncio.to_thread(served.control.pause, "abort", True)
+        asked = SamplingParams(max_tokens=8, seed=1)
+        early = asyncio.ensure_future(client.generate(PROMPT, asked, session_id=None, timeout=60))
+        offer = await asyncio.to_thread(by_shm, served, served.folders[1], run_id, tmp_path)
+        return offer, await early
+
+    offer, answer = served.ask(scenario)
+    assert {span.version for span in answer.weight_versions} == {offer.version}
+    assert largest_gap(served.folders[1], PROMPT, [answer]) <= LIMIT
+    assert not served.control.is_paused()
+
+
 def test_damaged_weights_leave_the_model_as_it_was(served: Served, run_id: str, tmp_path: Path) -> None:
     before = by_shm(served, served.folders[0], run_id, tmp_path)
     buckets = list(pack(weights_of(served.folders[1]).items(), 1 << 20))
