@@ -18,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as a run gives it to trainers and engines
 
 #: Where models and runs go: a scratch folder, since they are large and random.
 WORK = Path(os.environ.get("VIME_BENCH_DIR") or "/tmp/vime-bench")

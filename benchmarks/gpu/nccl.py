@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from common import attempt, model_folder, open_trainer, parameters, report, server
+from common import WORK, attempt, model_folder, open_trainer, parameters, report, server
 from weights import Updates, answers, gap, pauses, perturb
 
 
@@ -33,6 +33,43 @@ def killed(trainer: Any, updates: Updates, control: Any) -> dict[str, Any]:
     }
 
 
+def link(own: str, other: str) -> dict[str, Any]:
+    """The medium alone, in two processes."""
+    import json
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    place = WORK / "link.json"
+    place.unlink(missing_ok=True)
+    WORK.mkdir(parents=True, exist_ok=True)
+    script = str(Path(__file__).with_name("nccl_link.py"))
+    sides = [
+        subprocess.Popen(
+            [sys.executable, script, role, str(place)],
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": gpu, "NCCL_DEBUG": "WARN"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for role, gpu in (("send", own), ("receive", other))
+    ]
+    try:
+        texts = [side.communicate(timeout=50)[0] for side in sides]
+    finally:
+        for side in sides:
+            side.kill()
+    found = [
+        json.loads(line.removeprefix("RESULT "))
+        for text in texts
+        for line in text.splitlines()
+        if line.startswith("RESULT ")
+    ]
+    if any("error" in one for one in found) or len(found) < 2:
+        raise RuntimeError(" | ".join(text[-400:] for text in texts))
+    return {"send": found[0], "receive": found[1]}
+
+
 def part() -> dict[str, Any]:
     options = argparse.ArgumentParser()
     options.add_argument("shape")
@@ -44,14 +81,18 @@ def part() -> dict[str, Any]:
     graphs = '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'
     flags = {
         "vllm_max_num_seqs": 64,
+        "vllm_gpu_memory_utilization": 0.35,
         "rollout_max_context_len": 2048,
         "rollout_max_response_len": 1024,
         "vllm_compilation_config": graphs,
         "update_weight_transport": "nccl",
+        "distributed_timeout_minutes": 1,
     }
-    trainer = None
+    attempt(result, "link", lambda: link(own, other))
+    if "error" in result["link"]:
+        return result
     with server(folder, gpu=other, colocate=False, **flags) as control:
-        trainer = open_trainer(folder, update_weight_transport="nccl", colocate=False)
+        trainer = open_trainer(folder, update_weight_transport="nccl", colocate=False, distributed_timeout_minutes=1)
         updates = Updates(trainer, control)
         attempt(result, "first_update", lambda: updates.push())
         attempt(result, "second_update", lambda: updates.push())

@@ -52,8 +52,8 @@ def toy_flags(steps: int) -> list[str]:
 
 def centering() -> dict[str, Any]:
     """Score centering over complete nuclei: the support and its log-probabilities come from the engine's patch."""
-    extra = ["--rollout-top-p", "0.9", "--use-score-centering", "--run-id", "centering"]
-    ran = run_training("centering", [*toy_flags(4), *extra], 150)
+    extra = ["--rollout-top-p", "0.9", "--use-score-centering", "--skip-eval-before-train", "--vllm-enforce-eager"]
+    ran = run_training("centering", [*toy_flags(4), *extra], 110)
     steps = ran["steps"]
     return {
         "exit_code": ran["exit_code"], "error": ran["error"], "steps": len(steps),

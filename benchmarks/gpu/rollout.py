@@ -87,15 +87,20 @@ def ours(folder: Path, prompts: Path, shape: str) -> dict[str, Any]:
 def part() -> dict[str, Any]:
     options = argparse.ArgumentParser()
     options.add_argument("shape")
-    shape = options.parse_args().shape
+    options.add_argument("--only", choices=["ours", "bare"])
+    given = options.parse_args()
+    shape = given.shape
     WORK.mkdir(parents=True, exist_ok=True)
     folder, prompts = model_folder(shape), prompt_file()
     result: dict[str, Any] = {"shape": shape, "samples": PROMPTS * GROUP, "tokens": TOKENS}
-    attempt(result, "ours", lambda: ours(folder, prompts, shape))
-    attempt(result, "bare", lambda: bare(folder, prompts))
-    if "error" not in result["bare"] and result["ours"].get("tokens_per_s"):
+    if given.only != "bare":
+        attempt(result, "ours", lambda: ours(folder, prompts, shape))
+    if given.only != "ours":
+        attempt(result, "bare", lambda: bare(folder, prompts))
+    if not given.only and "error" not in result["bare"] and result["ours"].get("tokens_per_s"):
         result["ratio"] = round(median(result["ours"]["tokens_per_s"][1:]) / median(result["bare"]["tokens_per_s"]), 4)
     return result
 
 
-report(part)
+if __name__ == "__main__":
+    report(part)

@@ -38,14 +38,14 @@ class Part:
 
 PARTS: dict[str, Part] = {
     "host": Part("host.py"),
-    "kernels": Part("kernels.py"),
+    "kernels": Part("fused_kernels.py"),
     "learn": Part("learn.py"),
     "trainer-0.6b": Part("trainer.py", ("0.6b",)),
     "trainer-4b": Part("trainer.py", ("4b", "--tokens", "32768")),
     "rollout-0.6b": Part("rollout.py", ("0.6b",)),
     "weights-0.6b": Part("weights.py", ("0.6b", "--cycles", "100")),
     "weights-4b": Part("weights.py", ("4b", "--cycles", "0")),
-    "trl": Part("trl.py"),
+    "trl": Part("against_trl.py"),
     "patched": Part("patched.py"),
     "nccl-4b": Part("nccl.py", ("4b",), gpus=2),
     "parallel": Part("parallel.py", gpus=2),
@@ -161,7 +161,7 @@ def main() -> None:
     def keep(name: str, result: dict[str, Any]) -> None:
         report["parts"][name] = result
         report["seconds"] = round(time.monotonic() - began, 1)
-        temporary = args.out.with_suffix(".tmp")
+        temporary = args.out.with_suffix(f".{name}.tmp")
         temporary.write_text(json.dumps(report, indent=1) + "\n")
         temporary.replace(args.out)
         print(f"[{report['seconds']:.0f} s] {name}: {json.dumps(result)[:900]}", flush=True)

@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=1)
     parser.add_argument("--micro", type=int, default=0, help="samples of a micro-batch; 0: all of an update")
     parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--graphs", default="{}", help="vLLM's compilation settings, JSON")
     args = parser.parse_args()
     started = time.time()
 
@@ -42,7 +43,13 @@ def main() -> None:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
+    from trl.generation import vllm_generation
 
+    whole = vllm_generation.LLM
+    # The engine settings of the other side; TRL has no option for them.
+    vllm_generation.LLM = lambda **given: whole(
+        **given, compilation_config=json.loads(args.graphs), enable_prefix_caching=True
+    )
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     tokenizer.padding_side = "left"
     rows = [json.loads(line) for line in Path(args.prompts).read_text().splitlines()]

@@ -176,7 +176,10 @@ def start_trainers(
     from vime.environment import cores, thread_environment
 
     threads = max(1, cores() // max(1, len(bundles)))
-    environment = thread_environment(threads) | {str(k): str(v) for k, v in (args.train_env_vars or {}).items()}
+    # As engines have it (`command.server_environment`): with another way to share memory NCCL would wait for ever.
+    nccl = {"NCCL_CUMEM_ENABLE": os.environ.get("NCCL_CUMEM_ENABLE", "0")} if args.device == "cuda" else {}
+    given = {str(k): str(v) for k, v in (args.train_env_vars or {}).items()}
+    environment = thread_environment(threads) | nccl | given
     remote = ray.remote(TrainerActor)
     fraction = SHARED_FRACTION if shared else 1
     actors = [

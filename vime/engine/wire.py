@@ -36,6 +36,9 @@ def request_body(token_ids: Sequence[int], params: SamplingParams) -> dict[str, 
         # Only stop texts need the text; the rollout decodes for itself.
         "detokenize": bool(params.stop),
     }
+    if not params.logprobs and not params.sampling_mask:
+        # Our own servers then answer with one list of numbers (see `flat`), and vLLM itself keeps fewer objects.
+        sampling["flat_logprobs"] = True
     if params.stop:
         sampling |= {"stop": list(params.stop), "include_stop_str_in_output": True}
     if params.seed is not None:
@@ -85,7 +88,12 @@ def parse_answer(answer: Any, params: SamplingParams, where: str) -> list[Genera
 
 def _generation(choice: dict[str, Any], params: SamplingParams, meta: dict[str, float], where: str) -> Generation:
     tokens = choice["token_ids"]
-    content = (choice.get("logprobs") or {}).get("content")
+    log_probs = choice.get("logprobs") or {}
+    content, flat = log_probs.get("content"), log_probs.get("flat")
+    if flat is not None:
+        if len(flat) != len(tokens):
+            raise EngineError(f"{len(tokens)} tokens came with {len(flat)} log-probabilities", where=where)
+        return Generation(tokens, flat, choice["finish_reason"], _spans(choice), meta=meta)
     if tokens and (content is None or len(content) != len(tokens)):
         raise EngineError(
             f"{len(tokens)} tokens came with {len(content or ())} log-probabilities",
@@ -100,14 +108,16 @@ def _generation(choice: dict[str, Any], params: SamplingParams, meta: dict[str, 
         token_ids=tokens,
         logprobs=[entry["logprob"] for entry in content],
         finish_reason=choice["finish_reason"],
-        weight_versions=tuple(
-            VersionSpan(span["version"], span["start"], span["end"]) for span in choice.get("weight_versions") or ()
-        ),
+        weight_versions=_spans(choice),
         routed_experts=_array(routes) if routes else None,
         sampling_mask=_nucleus(choice, len(tokens), where) if params.sampling_mask else None,
         topk=_topk(content, params.logprobs, where) if params.logprobs else None,
         meta=meta,
     )
+
+
+def _spans(choice: dict[str, Any]) -> tuple[VersionSpan, ...]:
+    return tuple(VersionSpan(one["version"], one["start"], one["end"]) for one in choice.get("weight_versions") or ())
 
 
 def _topk(content: list[dict[str, Any]], k: int, where: str) -> TopK:

@@ -27,6 +27,14 @@ SLOTS = 2
 _NO_WATCHDOG = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 
 
+#: Both ends of a communicator must share memory in the same way, or they wait for each other without end.
+_AGREED = ("NCCL_CUMEM_ENABLE",)
+
+
+def _settings() -> str:
+    return ", ".join(f"{name}={os.environ.get(name, 'unset')}" for name in _AGREED)
+
+
 class Group:
     """An NCCL communicator over trainer rank 0 and all receivers. `close` it on every side, or the device memory stays."""
 
@@ -77,6 +85,7 @@ class Sender:
     def __init__(self, host: str, receivers: int, device: torch.device, timeout: float) -> None:
         self.receivers, self._device, self._timeout = receivers, device, timeout
         self._endpoint = Endpoint(host, timeout)
+        self._endpoint.store.set("settings", _settings())
         self.address = self._endpoint.address
         self._group: Group | None = None
 
@@ -131,6 +140,11 @@ class Receiver:
         if offer.address != self._address:
             self.close()
             self._address, self._store = offer.address, connect(offer.address, self._timeout)
+        if (theirs := self._store.get("settings").decode()) != _settings():
+            raise EngineError(
+                f"NCCL is set up differently on both sides: {theirs} in the trainer, {_settings()} in the engine",
+                hint="export the same value for both",
+            )
         deadline = time.monotonic() + self._timeout
         self._store.set(f"asked/{offer.version}/{worker}", "")
         if self._group is None:

@@ -6,6 +6,7 @@ answer length and number of updates.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common import WORK, attempt, median, model_folder, report
+from rollout import GRAPHS
 
 
 def peer(model: Path, prompts: Path, seconds: float, **options: Any) -> dict[str, Any]:
@@ -46,26 +48,24 @@ def wait_for(path: Path, seconds: float) -> Path:
 
 
 def part() -> dict[str, Any]:
+    options = argparse.ArgumentParser()
+    options.add_argument("models", nargs="*", default=["toy", "0.6b"])
+    models = options.parse_args().models
     result: dict[str, Any] = {}
     toy = WORK / "toy" / "large-seed0"
-    attempt(
-        result,
-        "toy",
-        lambda: peer(
-            wait_for(toy / "start" / "warmup.json", 90).parent,
-            toy / "train.jsonl",
-            140,
-            steps=25,
-            batch=64,
-            group=8,
-            tokens=13,
-            updates=2,
-        ),
-    )
-    prompts = WORK / "prompts.jsonl"
-    attempt(
-        result, "0.6b", lambda: peer(model_folder("0.6b"), wait_for(prompts, 60), 200, steps=3, batch=32, group=8, tokens=512, updates=1, micro=16, lr=1e-6)
-    )  # fmt: skip
+    if "toy" in models:
+        attempt(
+            result, "toy",
+            lambda: peer(
+                wait_for(toy / "start" / "warmup.json", 90).parent, toy / "train.jsonl", 140, steps=25, batch=64, tokens=13, updates=2, graphs=GRAPHS
+            ),
+        )  # fmt: skip
+    if "0.6b" in models:
+        prompts = WORK / "prompts.jsonl"
+        attempt(
+            result, "0.6b",
+            lambda: peer(model_folder("0.6b"), wait_for(prompts, 60), 200, steps=4, batch=32, tokens=512, micro=32, lr=1e-6, graphs=GRAPHS),
+        )  # fmt: skip
     return result
 
 
