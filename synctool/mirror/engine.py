@@ -16,7 +16,7 @@ from synctool.git.repo import Repo
 from synctool.git.tree import Entry
 from synctool.mirror.absence import Absence, DownstreamHistory, Twins
 from synctool.mirror.conflicts import build_conflict
-from synctool.mirror.guard import Neighbours, refusal
+from synctool.mirror.guard import Neighbours, programs, refusal
 from synctool.mirror.memory import Memory
 from synctool.mirror.model import Action, ConflictKind, MirrorResult, PathOutcome, Step, WorkItem
 from synctool.mirror.resolve.toolbox import Toolbox
@@ -79,6 +79,7 @@ class _Run:
         self.twins: Twins | None = None
         self.tracks: dict[str, Track] = {}
         self.work: list[WorkItem] = []
+        self.programs: list[str] = []
 
     def all(self, memory: Memory, progress: Progress) -> MirrorResult:
         """Run every change, then show what is left in conflict."""
@@ -134,6 +135,7 @@ class _Run:
             why = refusal(self.sides, after, self.tree.get(after.path))
             if why is not None:
                 return [PathOutcome(target, path.path, Action.REFUSED, why)]
+            self._note_programs(change, before, after)
         track = self.tracks.pop(path.old_path, None)
         if track is None:
             track = self._begin(path, before, target)
@@ -142,6 +144,17 @@ class _Run:
         if track.left is not None:
             return [replace(track.left, path=target, upstream_path=path.path)]
         return [self._merge(track, edit)]
+
+    def _note_programs(self, change: Change, before: Version | None, after: Version) -> None:
+        """Remember when a ``.gitattributes`` newly asks for programs of the user's: a person should know before the next checkout."""
+        if after.path.rpartition("/")[2] != ".gitattributes":
+            return
+        old = self.sides.content(before) if before is not None else None
+        fresh = programs(self.sides.content(after) or b"") - programs(old or b"")
+        if fresh:
+            self.programs.append(
+                f"{change.label}: {after.path!r} asks for {', '.join(sorted(fresh))}: git runs such a program of your configuration at the next checkout"
+            )
 
     def _version(self, mode: str, oid: str, path: str) -> Version | None:
         return None if mode == "000000" else Version(mode, oid, self.translator.path(path))
@@ -319,7 +332,12 @@ class _Run:
                 final.set(conflict.path, conflict.marked)
             conflicts.append(conflict)
         return MirrorResult(
-            self.before, final.write(), tuple(steps), tuple(conflicts), tuple(self.work), _refusals(steps)
+            self.before,
+            final.write(),
+            tuple(steps),
+            tuple(conflicts),
+            tuple(self.work),
+            (*_refusals(steps), *self.programs),
         )
 
 

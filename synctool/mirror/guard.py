@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -26,6 +27,25 @@ def refusal(sides: Sides, version: Version, ours: Entry | None) -> str | None:
         if leaves_tree(version.path, target):
             return f"the link leads out of the tree, to {target!r}"
     return None
+
+
+#: Drivers that git has itself; every other name is a program of the user's configuration.
+_BUILT_IN = frozenset((
+    "ada", "bash", "bibtex", "cpp", "csharp", "css", "dts", "elixir", "fortran", "fountain", "golang", "html", "java", "kotlin", "markdown", "matlab",
+    "objc", "pascal", "perl", "php", "python", "ruby", "rust", "scheme", "tex", "text", "binary", "union",
+))  # fmt: skip
+
+
+def programs(attributes: bytes) -> set[str]:
+    """Drivers that a ``.gitattributes`` asks for and that git does not have itself, as ``filter=lfs`` (gitattributes(5)).
+
+    Upstream can't bring such a program along, but it can point the user's own at files: git runs it at the next checkout or diff. This tool never does.
+    """
+    lines = attributes.decode("utf-8", "replace").splitlines()
+    found = [
+        re.findall(r"(?<=\s)(filter|diff|merge)=(\S+)", line) for line in lines if not line.lstrip().startswith("#")
+    ]
+    return {f"{kind}={name}" for pairs in found for kind, name in pairs if kind == "filter" or name not in _BUILT_IN}
 
 
 def leaves_tree(path: str, target: str) -> bool:

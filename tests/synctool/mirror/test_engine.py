@@ -281,6 +281,16 @@ def raw_tree(world: World, rows: list[tuple[str, str, str]]) -> str:
     return world.repo.objects.write("tree", data)
 
 
+def test_programs_that_attributes_ask_for_are_told(world: World) -> None:
+    before = "*.md diff=markdown text\n*.bin filter=lfs\n# *.c filter=no\n"
+    world.start({".gitattributes": before})
+    world.upstream({".gitattributes": before + "*.py filter=shine merge=ours\n*.rs diff=rust merge=union\n"})
+    (told,) = world.mirror().warnings
+    assert "'.gitattributes' asks for filter=shine, merge=ours: git runs" in told
+    world.upstream({".gitattributes": before})
+    assert world.mirror().warnings == (told,)
+
+
 def test_hostile_trees_are_refused_path_by_path(world: World) -> None:
     world.start({"a.txt": "a\n"})
     store = world.repo.objects
