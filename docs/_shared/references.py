@@ -181,6 +181,19 @@ def engine_flags() -> str:
     )
 
 
+def troubles(language: str) -> str:
+    """Public reports, and the tests that answer them, from ``troubles.toml`` beside this file."""
+    import tomllib
+    from pathlib import Path
+
+    heads = {"en": ("Report", "Trouble", "Held by"), "zh": ("报告", "问题", "由谁保证")}[language]
+    lines = [f"| # | {' | '.join(heads)} |", "|---|---|---|---|"]
+    for one in tomllib.loads((Path(__file__).parent / "troubles.toml").read_text(encoding="utf-8"))["trouble"]:
+        held = "; ".join([*([one[f"note_{language}"]] if one[f"note_{language}"] else []), *(f"`{test}`" for test in one["tests"])])
+        lines.append(f"| {one['number']} | {_cell(one['source'])} | {_cell(one[language])} | {_cell(held)} |")
+    return "\n".join(lines)
+
+
 def _flag(text: str) -> str:
     return _cell(re.sub(r"(--[\w-]+)", r"`\1`", text))
 
@@ -218,4 +231,6 @@ GENERATED: dict[str, Callable[[], str]] = {
     "transports": transports,
     "engine-flags": engine_flags,
     "patches": patches,
+    "troubles-en": lambda: troubles("en"),
+    "troubles-zh": lambda: troubles("zh"),
 }

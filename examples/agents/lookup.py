@@ -7,6 +7,7 @@ twenty begins with `g`. `examples/agents/run.sh` is the whole command line.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any
 
@@ -28,7 +29,7 @@ async def find_word(address: str, sample: Sample, sandbox: Sandbox) -> float:
     """--agent-path: 0.2 for calling the tool, and up to 0.8 for the letters that are right in the answer after it."""
     answer = str(sample.label)
     await sandbox.write_file("word", answer[::-1])
-    client = _client().with_options(base_url=f"{address}/v1")
+    client = _client(asyncio.get_running_loop()).with_options(base_url=f"{address}/v1")
     messages: list[Any] = [{"role": "user", "content": str(sample.prompt)}]
     first = (await client.chat.completions.create(model="policy", messages=messages, tools=_TOOLS)).choices[0].message
     if not first.tool_calls:
@@ -45,8 +46,8 @@ async def find_word(address: str, sample: Sample, sandbox: Sandbox) -> float:
 
 
 @functools.cache
-def _client() -> Any:
-    """One for the process, whose connections are shared."""
+def _client(loop: asyncio.AbstractEventLoop) -> Any:
+    """One for all runs of an event loop, whose connections are shared."""
     from openai import AsyncOpenAI
 
     return AsyncOpenAI(api_key="none", base_url="http://127.0.0.1", max_retries=0, timeout=120.0)

@@ -6,7 +6,9 @@ The agent is named by ``--agent-path``, see `vime.hook_protocols.Agent`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+import weakref
 from argparse import Namespace
 
 from vime.agents.sandbox import local_sandbox
@@ -18,7 +20,11 @@ from vime.rollout.client import SamplingParams
 from vime.rollout.context import current
 from vime.sample import Sample, Status
 
-_servers: dict[asyncio.AbstractEventLoop, AgentServer] = {}
+log = logging.getLogger(__name__)
+
+_servers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[AgentServer]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 async def generate(
@@ -36,6 +42,7 @@ async def generate(
     except TimeoutError:
         failure = "agent_timeout"
     except Exception as error:
+        log.warning("the agent failed on %s: %r", sample.name, error)
         failure = f"agent_{type(error).__name__}"
     finally:
         server.close(session)
@@ -56,9 +63,14 @@ async def generate(
 
 
 async def _server() -> AgentServer:
-    """The one of this event loop."""
+    """The one of this event loop. Many runs begin at once: the first starts it, the others wait for that."""
     loop = asyncio.get_running_loop()
     if loop not in _servers:
-        _servers[loop] = AgentServer()
-        await _servers[loop].start()
-    return _servers[loop]
+        _servers[loop] = asyncio.ensure_future(_started())
+    return await asyncio.shield(_servers[loop])
+
+
+async def _started() -> AgentServer:
+    server = AgentServer()
+    await server.start()
+    return server

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vime.arguments import vllm
 from vime.arguments.model_shape import cache_width, parameter_count
+from vime.arguments.unsupported import notes
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Plan:
     weight_update: str
     engine_flags: tuple[str, ...]
     given: tuple[tuple[str, object], ...]
+    notes: tuple[str, ...] = ()
 
 
 def resolve_plan(args: Namespace) -> Plan:
@@ -92,6 +94,7 @@ def resolve_plan(args: Namespace) -> Plan:
         weight_update=f"{args.update_weight_mode} over {transport}",
         engine_flags=tuple(vllm.engine_flags(args)) if engines else (),
         given=tuple(sorted((name, getattr(args, name)) for name in args.given if name != "wandb_key")),
+        notes=tuple(notes(args)),
     )
 
 
@@ -123,6 +126,7 @@ def describe(plan: Plan) -> str:
         ]
     if plan.engine_flags:
         lines.append(f"engine flags   {' '.join(plan.engine_flags)}")
+    lines += [f"no effect      {note}" for note in plan.notes]
     lines.append("given          " + (", ".join(f"{name}={value!r}" for name, value in plan.given) or "nothing"))
     return "\n".join(lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import ModuleType
 from typing import Any
@@ -176,6 +177,19 @@ def test_the_worked_example_earns_what_it_says(run: Any, engine: Any) -> None:
         assert sample.metadata["agent_turns"] == turns
         assert sample.status is Status.COMPLETED
     assert "rabc=" in engine.requests[1][0]
+
+
+def test_many_agents_that_begin_at_once_share_one_server(run: Any, engine: Any) -> None:
+    args = run("--agent-path", "examples.agents.lookup.find_word")
+    args.agent_tool_parser = "examples.agents.lookup.letter_tool"
+    engine.answer = lambda prompt, number: "g"
+
+    async def all_of_them() -> list[list[Sample]]:
+        runs = [generate(args, Sample(index=i, prompt="q=", label="cba"), train_sampling(args)) for i in range(64)]
+        return await asyncio.gather(*runs)
+
+    found = [sample for group in asyncio.run(all_of_them()) for sample in group]
+    assert Counter(sample.metadata.get("failure") for sample in found) == {None: 64}
 
 
 def test_an_agent_that_fails_or_hangs_marks_its_samples(run: Any, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

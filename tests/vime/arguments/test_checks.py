@@ -81,6 +81,7 @@ SPOKEN = [
     ("--hidden-dropout 0.1", "the engine drops nothing"),
     ("--rollout-num-gpus 3 --rollout-num-gpus-per-engine 2", "no multiple of --rollout-num-gpus-per-engine 2"),
     ("--rollout-num-gpus 0", "leaves nobody to generate"),
+    ('--multimodal-keys {"image":"images"}', "only text models are supported"),
     ("--loss-type sft_loss --rollout-num-gpus 1", "needs no engines"),
     ("--loss-type custom_loss", "needs --custom-loss-function-path"),
     ("--eps-clip-c 0.5", "dual clip is over 1"),

@@ -60,3 +60,17 @@ def test_every_actor_gets_its_own_share(trainers: int, engines: int, colocate: b
 def test_caches_are_dropped_at_the_first_update_and_every_interval(interval: int, flushed: list[int]) -> None:
     """Version v flushes when v is the first after the start, or (v - 1) mod interval is 0."""
     assert [v for v in range(11, 16) if flushes(v, 10, interval)] == flushed
+
+
+def test_an_address_is_asked_of_the_process_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public report slime#2373: derived from a rank, it was another node's where rollouts begin in the middle of one."""
+    import ray.util
+
+    from vime.engine import net
+
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    port = net.hold_port(net.own_host())
+    try:
+        assert port.url == f"http://127.0.0.1:{port.port}"
+    finally:
+        port.close()
