@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from vime.convert.cut import Cut
 from vime.convert.families import Entry, entries
+from vime.convert.fp8 import SUFFIX, Blocks, dequantise
 from vime.convert.shape import ModelShape
 from vime.errors import VimeError
 
@@ -30,12 +31,12 @@ WHOLE = Cut()
 
 
 class HfReader:
-    """Named tensors of a directory of safetensors. Files are opened when first needed; a slice reads only its bytes."""
+    """Named tensors of a directory of safetensors. A slice reads only its bytes; those stored in FP8 `blocks` come in fp32."""
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, blocks: Blocks | None = None) -> None:
         from safetensors import SafetensorError, safe_open
 
-        self.directory = Path(directory)
+        self.directory, self._blocks = Path(directory), blocks
         files = sorted(self.directory.glob("*.safetensors"))
         if not files:
             raise VimeError("no *.safetensors files", where=str(directory), hint="give a Hugging Face checkpoint")
@@ -51,7 +52,7 @@ class HfReader:
             self._holder.update(dict.fromkeys(handle.keys(), handle))
         index = self.directory / _INDEX
         if index.exists():
-            missing = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"]) - self.names
+            missing = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"]) - set(self._holder)
             if missing:
                 raise VimeError(
                     f"{len(missing)} tensors of the index are missing, first {min(missing)}", where=str(index)
@@ -59,12 +60,17 @@ class HfReader:
 
     @property
     def names(self) -> set[str]:
-        return set(self._holder)
+        """Of weights; the factors of quantised ones are no weights."""
+        return {name for name in self._holder if not name.endswith(SUFFIX)}
 
     def __call__(self, name: str) -> Any:
         if name not in self._holder:
             raise VimeError(f"the checkpoint has no tensor {name!r}", where=str(self.directory))
-        return self._holder[name].get_slice(name)
+        scale = name + SUFFIX
+        if scale not in self._holder:
+            return self._holder[name].get_slice(name)
+        stored, factors = self._holder[name].get_tensor(name), self._holder[scale].get_tensor(scale)
+        return dequantise(stored, factors, self._blocks or Blocks())
 
     def of_entry(self, entry: Entry, pattern: str) -> Any:
         """The slice that a name pattern of the entry's rule means."""
@@ -85,12 +91,14 @@ def named_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def load_hf(model: torch.nn.Module, directory: str | Path, shape: ModelShape, cut: Cut = WHOLE) -> None:
-    """Fill `model`, the part of one rank, from a directory, reading only that part.
+def load_hf(
+    model: torch.nn.Module, directory: str | Path, shape: ModelShape, cut: Cut = WHOLE, blocks: Blocks | None = None
+) -> None:
+    """Fill `model`, the part of one rank, from a directory (perhaps stored in FP8 `blocks`), reading only that part.
 
     Raises VimeError for a tensor that is missing, left over, or of another shape.
     """
-    reader = HfReader(directory)
+    reader = HfReader(directory, blocks)
     weights = named_weights(model)
     used: set[str] = set()
     try:
