@@ -31,6 +31,12 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, layou
     for flag, what, number, ranks in _divisions(shape, layout):
         if number % ranks:
             raise VimeError(f"{number} {what} cannot be cut over --{flag} {ranks}")
+    if shape.experts is not None and layout.tensor > 1 and not layout.sequence:
+        raise VimeError("experts and --tensor-model-parallel-size need --sequence-parallel", hint="add it")
+    if layout.sequence and layout.context > 1:
+        raise VimeError("--sequence-parallel with --context-parallel-size is not supported", hint="use one of them")
+    if layout.expert > 1 and shape.experts is None:
+        raise VimeError(f"--expert-model-parallel-size {layout.expert}: {shape.model_type} has no experts")
     dtype = training_dtype(args)
     ours: dict[str, Any] = {
         "num_layers": shape.layers,
@@ -80,6 +86,9 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, layou
         ours |= _expert_fields(shape.experts)
     # Other fields of Megatron's configuration that the user set; those above are the trainer's own.
     fields = _DEFAULTS | given_fields(args, "TransformerConfig") | ours
+    if layout.expert > 1:
+        # Ranks have rows of different lengths, which the other dispatcher takes for equal.
+        fields["moe_token_dispatcher_type"] = "alltoall"
     return (TransformerConfig if shape.latent is None else MLATransformerConfig)(**fields)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 
 from vime.errors import VimeError
 from vime.hooks import load_hook
@@ -299,23 +300,26 @@ def pack_micro_batch(
     per_token: bool = False,
     context: Context | None = None,
     whole: bool = False,
+    multiple: int = 1,
 ) -> MicroBatch:
     """Pack `samples` (not empty) of `data`. `columns` names per-token float columns to lay out flat, fp32.
 
     Without a `step` the weights are the bare masks. `whole`: each token of each sample has a place of its own in the row,
-    as the cut of a `context` and recorded routes need it; else see `prefix`.
+    as the cut of a `context` and recorded routes need it; else see `prefix`. The row is padded to a `multiple` of tokens.
     """
     totals = [data["total_lengths"][i] for i in samples]
     lengths = [data["response_lengths"][i] for i in samples]
     prompts = [total - length for total, length in zip(totals, lengths, strict=True)]
     whole = whole or context is not None or "routes" in data
     layout = prefix.lay_out([data["tokens"][i] for i in samples], prompts, whole)
-    tokens, fed = torch.from_numpy(layout.tokens), torch.from_numpy(layout.lengths)
+    fed = torch.from_numpy(layout.lengths)
     responses = torch.tensor(lengths)
     # A response token is scored at the place of the one before it.
     starts = fed.cumsum(0) - fed + torch.tensor(prompts) - 1
     flat = torch.arange(int(responses.sum())) - (responses.cumsum(0) - responses).repeat_interleave(responses)
     rows = torch.from_numpy(layout.expand)[starts.repeat_interleave(responses) + flat]
+    layout = prefix.padded(layout, multiple)
+    tokens = torch.from_numpy(layout.tokens)
     ids = torch.tensor([t for i in samples for t in _response(data, i)], dtype=torch.int64)
     masks = torch.tensor([m for i in samples for m in data["loss_masks"][i]], dtype=torch.float32)
     weights = masks
@@ -370,6 +374,9 @@ def with_routes(batch: MicroBatch, data: TrainData) -> MicroBatch:
     experts, known = routing.lay_out(parts)
     device = batch.tokens.device
     experts, known = experts.to(device), known.to(device)
+    missing = len(batch.tokens) - len(known) if batch.packed.cut is None else 0
+    if missing:  # the row's padding is the routers' to send
+        experts, known = F.pad(experts, (0, 0, 0, missing)), F.pad(known, (0, missing))
     if batch.packed.cut is not None:
         experts, known = experts.index_select(1, batch.packed.cut.held), known.index_select(0, batch.packed.cut.held)
     return dataclasses.replace(batch, experts=experts, known=known)

@@ -1,15 +1,15 @@
 """Training checkpoints: everything needed to go on as if the run had never stopped, complete or not there at all.
 
-    <root>/iter_0000012/manifest.json           layout, and size and sha256 of every file below
-                        model_tp00.pt           this tensor shard's parameters
-                        optimizer_tp00_dp00.pt  optimizer state; one a data rank when it is sharded
-                        rank_00000.pt           random states
-                        run.pt                  rollout id, schedule position, and the caller's blob (data cursor)
+    <root>/iter_0000012/manifest.json       layout, and size and sha256 of every file below
+                        model_tp00.pt       the weights of one part of the model (tensor, expert and pipeline cut)
+                        optimizer_tp00.pt   its optimizer state; optimizer_00003.pt, one a rank, when ranks share it
+                        rank_00000.pt       random states
+                        run.pt              rollout id, schedule position, and the caller's blob (data cursor)
     <root>/latest_checkpointed_iteration.txt    the newest complete one, written last
 
 A directory is filled under a temporary name, synced, renamed, and only then named by the marker, so a crash at any point
-leaves the previous checkpoint in force. Loading needs the layout (ranks, tensor cut, sharding) that saved.
-Files are read with `weights_only`: nothing in a checkpoint is executed.
+leaves the previous checkpoint in force. Names in the files are those of the whole model, so that another layout can load
+them (see `reshard`). Files are read with `weights_only`: nothing in a checkpoint is executed.
 """
 
 from __future__ import annotations
@@ -21,112 +21,136 @@ import os
 import random
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from vime.convert.cut import Cut
 from vime.errors import VimeError
-from vime.trainer.parallel import everyone_agrees
+from vime.trainer.parallel import Layout
 
 log = logging.getLogger(__name__)
 
 MARKER = "latest_checkpointed_iteration.txt"
 MANIFEST = "manifest.json"
 _DIRECTORY = re.compile(r"iter_(\d{7,})$")
-_VERSION = 1
-
-
-@dataclass(frozen=True)
-class ShardLayout:
-    """Who saved which file: world size, tensor cut, and whether optimizer state is cut over data ranks."""
-
-    world_size: int
-    tensor: int
-    optimizer_sharded: bool
+_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Place:
-    """This rank within the layout."""
+    """A rank of a layout, and which files it fills. `sharded`: ranks share the optimizer state."""
 
     rank: int
-    tensor_rank: int
-    data_rank: int
+    layout: Layout
+    sharded: bool
 
-    def files(self, layout: ShardLayout) -> dict[str, str]:
-        """Kind -> file name that holds this rank's part, whoever wrote it."""
-        shard = self.data_rank if layout.optimizer_sharded else 0
-        return {
-            "model": f"model_tp{self.tensor_rank:02d}.pt",
-            "optimizer": f"optimizer_tp{self.tensor_rank:02d}_dp{shard:02d}.pt",
-            "rank": f"rank_{self.rank:05d}.pt",
-            "run": "run.pt",
-        }
+    @property
+    def part(self) -> str:
+        """Names what of the model this rank holds."""
+        return part_name(self.layout.cut(self.rank))
 
-    def writes(self, kind: str, layout: ShardLayout) -> bool:
-        """Whether this rank is the one that writes that file: of equal copies the first does."""
-        match kind:
-            case "rank":
-                return True
-            case "optimizer":
-                return layout.optimizer_sharded or self.data_rank == 0
-            case "model":
-                return self.data_rank == 0
-        return self.rank == 0
+    @property
+    def first(self) -> bool:
+        """Whether no earlier rank holds the same part."""
+        return all(part_name(self.layout.cut(rank)) != self.part for rank in range(self.rank))
+
+    def files(self) -> dict[str, str]:
+        """Kind -> name, of the files that this rank writes: of equal copies the first rank does."""
+        found = {"rank": f"rank_{self.rank:05d}.pt"}
+        if self.first:
+            found["model"] = f"model_{self.part}.pt"
+        if self.sharded or self.first:
+            found["optimizer"] = self.optimizer_file
+        if self.rank == 0:
+            found["run"] = "run.pt"
+        return found
+
+    @property
+    def optimizer_file(self) -> str:
+        return f"optimizer_{self.rank:05d}.pt" if self.sharded else f"optimizer_{self.part}.pt"
 
 
-def save(
-    root: str | Path,
-    iteration: int,
-    place: Place,
-    layout: ShardLayout,
-    parts: dict[str, Callable[[], Any]],
-) -> Path:
-    """Write checkpoint `iteration`; a collective. `parts` gives each kind's value, called only where it is written.
+def part_name(cut: Cut) -> str:
+    """tp00, and what else divides the model."""
+    extra = (("ep", cut.expert), ("etp", cut.expert_tensor), ("pp", cut.stage))
+    same = cut.expert_tensor == cut.tensor
+    return f"tp{cut.tensor.rank:02d}" + "".join(
+        f"_{name}{share.rank:02d}" for name, share in extra if share.size > 1 and not (name == "etp" and same)
+    )
 
-    Raises VimeError on every rank when any rank could not write.
+
+class Writing:
+    """A checkpoint that is being written, on a thread of its own; `finish` makes it count."""
+
+    def __init__(self, root: str | Path, iteration: int, place: Place, parts: dict[str, Any]) -> None:
+        self._root, self._iteration, self._place = Path(root), iteration, place
+        self.final = _directory(root, iteration)
+        self._staging = self.final.with_name(f"{self.final.name}.incomplete")
+        self._written: dict[str, dict[str, Any]] = {}
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._write, args=(parts,), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def _write(self, parts: dict[str, Any]) -> None:
+        try:
+            for kind, name in self._place.files().items():
+                self._written[name] = _write(self._staging / name, parts[kind])
+        except OSError as error:
+            self._failure = f"rank {self._place.rank}: {error}"
+
+    def finish(self) -> Path:
+        """Wait for the files of all ranks, then name the checkpoint complete; a collective.
+
+        Raises VimeError on every rank when any rank could not write.
+        """
+        self._thread.join()
+        results: list[Any] = [None] * self._place.layout.world_size
+        dist.all_gather_object(results, (self._written, self._failure))
+        failures = [message for _, message in results if message]
+        if failures:
+            if self._place.rank == 0:
+                shutil.rmtree(self._staging, ignore_errors=True)
+            raise VimeError(
+                f"checkpoint not written: {failures[0]}", where=str(self.final), hint="the previous one is intact"
+            )
+        if self._place.rank == 0:
+            files = {name: facts for part, _ in results for name, facts in part.items()}
+            layout = {"layout": asdict(self._place.layout), "sharded": self._place.sharded}
+            manifest = {"version": _VERSION, "iteration": self._iteration, "files": files} | layout
+            _replace_text(self._staging / MANIFEST, json.dumps(manifest, indent=2, sort_keys=True))
+            _sync_directory(self._staging)
+            _move_into_place(self._staging, self.final)
+            _replace_text(self._root / MARKER, str(self._iteration))
+        dist.barrier()
+        return self.final
+
+
+def begin(root: str | Path, iteration: int, place: Place, parts: dict[str, Callable[[], Any]]) -> Writing:
+    """Start to write checkpoint `iteration`; a collective. `parts` gives each kind's value, called only where it is written.
+
+    What they give must not change until `Writing.finish`.
     """
-    final = _directory(root, iteration)
-    staging = final.with_name(f"{final.name}.incomplete")
+    staging = _directory(root, iteration)
+    staging = staging.with_name(f"{staging.name}.incomplete")
     if place.rank == 0:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     dist.barrier()
-    written: dict[str, dict[str, Any]] = {}
-    failure = None
-    try:
-        for kind, name in place.files(layout).items():
-            if place.writes(kind, layout):
-                written[name] = _write(staging / name, parts[kind]())
-    except OSError as error:
-        failure = f"rank {place.rank}: {error}"
-    results: list[Any] = [None] * layout.world_size
-    dist.all_gather_object(results, (written, failure))
-    failures = [message for _, message in results if message]
-    if failures:
-        if place.rank == 0:
-            shutil.rmtree(staging, ignore_errors=True)
-        raise VimeError(f"checkpoint not written: {failures[0]}", where=str(final), hint="the previous one is intact")
-    if place.rank == 0:
-        files = {name: facts for part, _ in results for name, facts in part.items()}
-        manifest = {"version": _VERSION, "iteration": iteration, "layout": asdict(layout), "files": files}
-        _replace_text(staging / MANIFEST, json.dumps(manifest, indent=2, sort_keys=True))
-        _sync_directory(staging)
-        _move_into_place(staging, final)
-        _replace_text(Path(root) / MARKER, str(iteration))
-    dist.barrier()
-    return final
+    return Writing(root, iteration, place, {kind: parts[kind]() for kind in place.files()})
 
 
-def find(root: str | Path, layout: ShardLayout, step: int | None = None) -> int | None:
+def find(root: str | Path, step: int | None = None) -> int | None:
     """The newest complete checkpoint of `root` (or `step`, when given), None when there is none. For rank 0.
 
     Incomplete, damaged and unmarked directories are passed over and named in the log. Raises VimeError when `step` is
-    not usable, or when the layout differs: another layout cannot be loaded.
+    not usable.
     """
     root = Path(root)
     present = sorted((int(m[1]) for p in _children(root) if (m := _DIRECTORY.match(p.name))), reverse=True)
@@ -137,7 +161,6 @@ def find(root: str | Path, layout: ShardLayout, step: int | None = None) -> int 
         broken = _why_unusable(_directory(root, step)) if step in present else "there is no such checkpoint"
         if broken:
             raise VimeError(f"--ckpt-step {step}: {broken}", where=str(root), hint=f"present: {present}")
-        _require_layout(_directory(root, step), layout)
         return step
     marked = _marked(root)
     for iteration in present:
@@ -145,42 +168,45 @@ def find(root: str | Path, layout: ShardLayout, step: int | None = None) -> int 
         unmarked = marked is None or iteration > marked
         reason = f"not marked complete in {MARKER}" if unmarked else _why_unusable(path)
         if reason is None:
-            _require_layout(path, layout)
             return iteration
         log.warning("skipping %s: %s", path, reason)
     return None
 
 
-def load(
-    root: str | Path,
-    iteration: int,
-    place: Place,
-    layout: ShardLayout,
-    device: torch.device,
-    only: str | None = None,
-) -> dict[str, Any]:
-    """This rank's parts of a checkpoint, by kind (or `only` one), after checking their sha256. A collective.
+class Saved:
+    """A complete checkpoint, read file by file; each is checked against its sha256 first.
 
-    Raises VimeError on every rank when any rank's file is damaged.
+    Raises VimeError for a file that is not what was saved.
     """
-    path = _directory(root, iteration)
-    expected = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"]
-    parts: dict[str, Any] = {}
-    damaged = None
-    for kind, name in place.files(layout).items():
-        if only not in (None, kind):
-            continue
-        if _digest(path / name) != expected[name]["sha256"]:
-            damaged = name
-            break
-        parts[kind] = torch.load(path / name, map_location="cpu", weights_only=True)
-    if not everyone_agrees(damaged is None, device):
-        raise VimeError(
-            f"checkpoint is damaged{f': {damaged} is not what was saved' if damaged else ' on another rank'}",
-            where=str(path),
-            hint=f"remove the directory, or choose another with --ckpt-step, and write its number to {MARKER}",
-        )
-    return parts
+
+    def __init__(self, root: str | Path, iteration: int) -> None:
+        self.path = _directory(root, iteration)
+        manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        self.layout, self.sharded = Layout(**manifest["layout"]), bool(manifest["sharded"])
+        self._files: dict[str, Any] = manifest["files"]
+        self._read: dict[str, Any] = {}
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.read("run.pt")
+        return found
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The ranks that saved."""
+        return [Place(rank, self.layout, self.sharded) for rank in range(self.layout.world_size)]
+
+    def read(self, name: str) -> Any:
+        if name not in self._read:
+            file = self.path / name
+            if name not in self._files or _digest(file) != self._files[name]["sha256"]:
+                raise VimeError(
+                    f"checkpoint is damaged: {name} is not what was saved",
+                    where=str(self.path),
+                    hint=f"remove the directory, or choose another with --ckpt-step, and write its number to {MARKER}",
+                )
+            self._read[name] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        return self._read[name]
 
 
 def random_states() -> dict[str, Any]:
@@ -230,9 +256,12 @@ def _marked(root: Path) -> int | None:
 def _why_unusable(path: Path) -> str | None:
     """What is wrong with a checkpoint directory, from the manifest and the file sizes; None when nothing is."""
     try:
-        files = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"]
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        files, version = manifest["files"], manifest["version"]
     except (OSError, ValueError, KeyError) as error:
         return f"no readable {MANIFEST} ({type(error).__name__})"
+    if version != _VERSION:
+        return f"written in format {version}, this is {_VERSION}"
     for name, facts in files.items():
         file = path / name
         if not file.exists():
@@ -240,16 +269,6 @@ def _why_unusable(path: Path) -> str | None:
         if file.stat().st_size != facts["bytes"]:
             return f"{name} has {file.stat().st_size} bytes of {facts['bytes']}"
     return None
-
-
-def _require_layout(path: Path, layout: ShardLayout) -> None:
-    saved = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["layout"]
-    if saved != asdict(layout):
-        raise VimeError(
-            f"the checkpoint was saved as {saved}, this run is {asdict(layout)}",
-            where=str(path),
-            hint="resume with the same layout, or start from its --save-hf export with --hf-checkpoint",
-        )
 
 
 def _write(path: Path, value: Any) -> dict[str, Any]:

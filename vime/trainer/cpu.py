@@ -28,10 +28,26 @@ _MODULES = (
     "megatron.core.optimizer.clip_grads",
     "megatron.core.optimizer.distrib_optimizer",
     "megatron.core.optimizer.optimizer",
+    "megatron.core.tensor_parallel.layers",
+    "megatron.core.tensor_parallel.mappings",
     "megatron.core.transformer.moe.router",
+    "megatron.core.transformer.moe.token_dispatcher",
     "megatron.core.utils",
 )
 _FACTORIES = ("arange", "empty", "full", "ones", "tensor", "zeros")
+
+
+class _Stream:
+    """Everything is in order, and done when it returns."""
+
+    def wait_stream(self, other: object) -> None:
+        return None
+
+    def record_event(self) -> _Stream:
+        return self
+
+    def synchronize(self) -> None:
+        return None
 
 
 class _CpuCuda(types.ModuleType):
@@ -47,6 +63,12 @@ class _CpuCuda(types.ModuleType):
     @staticmethod
     def synchronize(*_: object) -> None:
         return None
+
+    Stream = current_stream = _Stream
+
+    @staticmethod
+    def stream(_: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
 
 class _CpuTorch(types.ModuleType):
@@ -83,6 +105,11 @@ def _clip_by_total_norm(
     scale = max_norm / (total_norm + 1.0e-6)
     if scale < 1.0 and gradients:
         torch._foreach_mul_([g.detach() for g in gradients], scale)
+
+
+def _as_on_the_host(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+    """What Megatron makes of a device tensor when it brings it to the host."""
+    return tensor.numpy() if as_numpy and isinstance(tensor, torch.Tensor) else tensor
 
 
 class _CpuRng:
@@ -138,6 +165,8 @@ def apply() -> None:
             names["torch"] = replacement
     for name in ("megatron.core.optimizer.clip_grads", "megatron.core.optimizer.optimizer"):
         vars(importlib.import_module(name))["clip_grad_by_total_norm_fp32"] = _clip_by_total_norm
+    dispatcher = vars(importlib.import_module("megatron.core.transformer.moe.token_dispatcher"))
+    dispatcher["maybe_move_tensor_to_cpu"] = _as_on_the_host
     # Recomputation saves and restores the CUDA generator beside torch's own, which is all there is here.
     random = vars(importlib.import_module("megatron.core.tensor_parallel.random"))
     random["_get_cuda_rng_state"] = lambda *_, **__: torch.get_rng_state()

@@ -32,6 +32,11 @@ class Learner:
     def lr(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
+    def forget(self) -> None:
+        """Drop what the optimizer remembers of gradients: its next step is a first step."""
+        for inner in megatron.inner_optimizers(self.optimizer):
+            inner.state.clear()
+
     def step(
         self,
         batches: Iterable[MicroBatch],

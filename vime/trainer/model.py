@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from megatron.core.models.gpt import GPTModel
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
 
 from vime.convert.cut import Cut
@@ -42,9 +43,17 @@ class PolicyModel(GPTModel):
         self.shape, self.rotary = shape, rotary
 
     def hidden_states(self, tokens: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
-        """tokens int64 [tokens] -> final hidden states [tokens, hidden], the last norm applied."""
+        """tokens int64 [tokens] -> final hidden states [tokens, hidden], the last norm applied.
+
+        Where tensor ranks share the tokens between layers, their number must divide that of the tokens."""
         hidden = self.embedding(input_ids=tokens[None], position_ids=None)
-        return self.decoder(hidden_states=hidden, attention_mask=None, packed_seq_params=packed).squeeze(1)
+        hidden = self.decoder(hidden_states=hidden, attention_mask=None, packed_seq_params=packed)
+        if self.config.sequence_parallel:
+            # Every rank scores every token, so all have the whole gradient of each.
+            hidden = gather_from_sequence_parallel_region(
+                hidden, tensor_parallel_output_grad=False, group=self.pg_collection.tp
+            )
+        return hidden.squeeze(1)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [n, hidden] -> logits [n, this rank's columns of the padded vocabulary]."""
@@ -88,6 +97,9 @@ def build_model(
         share_embeddings_and_output_weights=shape.tied,
         position_embedding_type="none",
     )
+    if config.sequence_parallel:
+        # The hidden states that reach it are whole.
+        model.output_layer.sequence_parallel, model.output_layer.allreduce_dgrad = False, True
     _mark_cut_parameters(model, cut)
     freeze(model, args)
     return model.to(device)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 
 from vime.errors import VimeError
 from vime.trainer.attention import pack
+from vime.trainer.prefix import lay_out, padded
 
 if TYPE_CHECKING:
     from vime.trainer.model import PolicyModel
@@ -118,11 +120,12 @@ def hf_hidden_states(
     config: Any, weights: Iterable[tuple[str, torch.Tensor]], sequences: Sequence[Sequence[int]]
 ) -> list[tuple[str, torch.Tensor]]:
     """(layer name, hidden states of all sequences one after another) of a Hugging Face model with these weights, fp32."""
-    from transformers import AutoModelForCausalLM
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     # Loaded as from a file: transformers keeps experts in another form than checkpoints do.
     state = {name: tensor.detach().cpu().float() for name, tensor in weights}
-    model = AutoModelForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype=torch.float32).eval()
+    of_type = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    model = of_type.from_pretrained(None, config=config, state_dict=state, dtype=torch.float32).eval()
     names = ["embedding", *(f"layer {i}" for i in range(config.num_hidden_layers)), "final norm"]
     points = [model.model.embed_tokens, *model.model.layers, model.model.norm]
     seen: dict[str, list[torch.Tensor]] = {name: [] for name in names}
@@ -144,13 +147,19 @@ def compare_layers(
     parameter = next(model.parameters())
     points = [model.embedding, *model.decoder.layers, model.decoder.final_layernorm]
     seen: dict[str, list[torch.Tensor]] = {name: [] for name, _ in expected}
-    packed = pack([len(s) for s in sequences], model.rotary, parameter.dtype, parameter.device)
-    tokens = torch.tensor([token for sequence in sequences for token in sequence], device=parameter.device)
+    # A padded row, where ranks share its tokens between layers.
+    ranks = model.config.tensor_model_parallel_size if model.config.sequence_parallel else 1
+    layout = padded(lay_out(sequences, [0] * len(sequences), whole=True), ranks)
+    packed = pack(layout.lengths.tolist(), model.rotary, parameter.dtype, parameter.device)
+    tokens = torch.from_numpy(layout.tokens).to(parameter.device)
     with capture(dict(zip(seen, points, strict=True)), seen):
         model.hidden_states(tokens, packed)
     differences = []
     for name, reference in expected:
-        own = seen[name][0].reshape(reference.shape).float().cpu()
+        own = seen[name][0].reshape(-1, reference.shape[-1])
+        if ranks > 1:
+            own = gather_from_sequence_parallel_region(own, group=model.pg_collection.tp)
+        own = own[: len(reference)].float().cpu()
         differences.append((name, ((own - reference).abs().max() / reference.abs().max().clamp_min(1e-6)).item()))
     return LayerReport(differences, tolerance)
 

@@ -59,3 +59,17 @@ def lay_out(sequences: Sequence[Sequence[int]], prompts: Sequence[int], whole: b
     past = within - np.repeat(shared, lengths)
     expand = np.where(past < 0, np.repeat(prompt_at, lengths) + within, np.repeat(answer_at, lengths) + past)
     return Layout(np.asarray(row, np.int64), lengths, expand, np.unique(expand, return_index=True)[1])
+
+
+def padded(layout: Layout, multiple: int) -> Layout:
+    """`layout` with a sequence of its own behind the others, so that the row is a multiple of `multiple` tokens."""
+    missing = -len(layout.tokens) % multiple
+    if not missing:
+        return layout
+    more = np.arange(missing)
+    return Layout(
+        np.append(layout.tokens, np.zeros(missing, np.int64)),
+        np.append(layout.lengths, missing),
+        np.append(layout.expand, len(layout.tokens) + more),
+        np.append(layout.keep, len(layout.expand) + more),
+    )

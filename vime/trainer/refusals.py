@@ -41,6 +41,20 @@ def _refusals(args: Any) -> Iterator[tuple[str, str | None]]:
         yield "--loss-type custom_loss needs the logits of whole sequences", "use --context-parallel-size 1"
     if args.disable_compute_advantages_and_returns and args.loss_type == "policy_loss":
         yield "--disable-compute-advantages-and-returns leaves --loss-type policy_loss without advantages", None
+    if args.use_precision_aware_optimizer:
+        yield "--use-precision-aware-optimizer needs Transformer Engine's optimizer, which is not used here", None
+    if args.optimizer_cpu_offload and args.device == "cuda":
+        yield (
+            "--optimizer-cpu-offload is not supported on a GPU",
+            "--use-distributed-optimizer shares the state between ranks",
+        )
+    for name in ("moe_aux_loss_coeff", "moe_z_loss_coeff"):
+        if getattr(args, name, None):
+            # Megatron scales its gradient by tokens, ours is already divided by those of the step.
+            yield (
+                f"--{name.replace('_', '-')} {getattr(args, name)} is not supported: routers learn from the policy's loss",
+                None,
+            )
     if args.use_score_centering:
         yield from _centering(args)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.distributed as dist
 
 from vime.errors import VimeError
 
@@ -123,6 +124,9 @@ class Routing:
 
         self._routers = [module for module in model.modules() if isinstance(module, TopKRouter)]
         self._layers = [LayerReplay() for _ in self._routers]
+        config = getattr(model, "config", None)
+        # Ranks that share the tokens between layers each route their run of them.
+        self._group = model.pg_collection.tp if config is not None and config.sequence_parallel else None
         for router, layer in zip(self._routers, self._layers, strict=True):
             router.router_replay = layer
 
@@ -137,11 +141,18 @@ class Routing:
 
     def use(self, experts: torch.Tensor | None, known: torch.Tensor | None) -> None:
         """Choices for the next forward pass and its backward pass, as `lay_out` gives them; None: the router's own."""
+        if self._group is not None and experts is not None and known is not None:
+            experts = experts.chunk(self._group.size(), 1)[self._group.rank()]
+            known = known.chunk(self._group.size())[self._group.rank()]
         for number, layer in enumerate(self._layers):
             layer.experts = None if experts is None else experts[number]
             layer.known = known
 
     def chosen(self) -> torch.Tensor:
         """What the last forward pass chose, int64 [tokens, MoE layers, experts per token]."""
-        found = [layer.chosen for layer in self._layers if layer.chosen is not None]
-        return torch.stack(found, 1)
+        found = torch.stack([layer.chosen for layer in self._layers if layer.chosen is not None], 1)
+        if self._group is None:
+            return found
+        every = [torch.empty_like(found) for _ in range(self._group.size())]
+        dist.all_gather(every, found, group=self._group)
+        return torch.cat(every)

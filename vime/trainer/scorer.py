@@ -51,6 +51,12 @@ class Scorer:
         self._model, self._args, self._device = model, args, device
         self._complete, self._weight, self._context, self._routing = complete, weight, context, routing
 
+    @property
+    def _share_of_row(self) -> int:
+        """How many ranks share the tokens between layers."""
+        config = self._model.config
+        return int(config.tensor_model_parallel_size) if config.sequence_parallel else 1
+
     def pack(self, data: TrainData, samples: list[int], step: Step | None = None) -> MicroBatch:
         """These positions of `data`, weighted as part of `step` when given."""
         return batching.pack_micro_batch(
@@ -64,6 +70,7 @@ class Scorer:
             context=self._context,
             # What routers choose is recorded and replayed by sample, token by token.
             whole=self._routing is not None,
+            multiple=self._share_of_row,
         )
 
     def forward(self, batch: MicroBatch, model: Callable[..., Any] | None = None, bare: bool = False) -> TokenScores:
@@ -112,7 +119,9 @@ class Scorer:
                 assert self._routing is not None
                 chosen, cut = self._routing.chosen(), batch.packed.cut
                 whole = chosen if cut is None else cut.gather(chosen)
-                for sample, part in zip(batch.samples, whole.cpu().split(batch.totals), strict=True):
+                for sample, part in zip(
+                    batch.samples, whole.cpu()[: sum(batch.totals)].split(batch.totals), strict=True
+                ):
                     experts = part.numpy().astype(narrow(self._routing.experts))
                     routes[sample] = Routes(experts, np.ones(len(part), bool))
         if records:
@@ -129,7 +138,8 @@ class Scorer:
     def repack(self, data: TrainData, batches: Sequence[MicroBatch]) -> list[MicroBatch]:
         """These micro-batches, as larger ones where `--log-probs-max-tokens-per-gpu` allows it."""
         limit = self._args.log_probs_max_tokens_per_gpu
-        if limit is None:
+        # Ranks that share experts go through them together: all have as many micro-batches.
+        if limit is None or self._model.config.expert_model_parallel_size > 1:
             return list(batches)
         samples = [i for batch in batches for i in batch.samples]
         lengths = [float(n) for n in data["total_lengths"]]

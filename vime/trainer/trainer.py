@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from vime.accelerator.driver import reset_cuda_stack_size
-from vime.convert import hf
+from vime.convert import fp8, hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
 from vime.hooks import load_hook
@@ -34,7 +34,6 @@ from vime.trainer import (
     parallel,
     parity,
     refusals,
-    state,
     support,
 )
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
@@ -70,9 +69,8 @@ class Trainer:
         self.served_version: str | None = None
         self.layout = parallel.Layout.from_args(args, world_size)
         self.cut = self.layout.cut(rank)
-        self.place = checkpoint.Place(rank, rank % self.layout.tensor, rank // self.layout.tensor)
-        self.shards = checkpoint.ShardLayout(world_size, self.layout.tensor, args.use_distributed_optimizer)
-        self.checkpoints = Checkpoints(self.place, self.shards, self.device)
+        self.rank = rank
+        self.checkpoints = Checkpoints(rank, self.layout, args.use_distributed_optimizer)
         self.data_rank = self.layout.data_rank(rank)
         self.restored: Any = None
         self.steps_done = 0
@@ -80,7 +78,7 @@ class Trainer:
     @property
     def first_of_part(self) -> bool:
         """Whether this is the first of the ranks that train the same samples."""
-        return self.place.rank % (self.layout.tensor * self.layout.context) == 0
+        return self.rank % (self.layout.tensor * self.layout.context) == 0
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -95,10 +93,13 @@ class Trainer:
             cpu.apply()
         else:
             torch.cuda.set_device(self.device)
-        parallel.init_process_groups(self.layout, self.place.rank, self.device, self.args.distributed_timeout_minutes)
+        parallel.init_process_groups(self.layout, self.rank, self.device, self.args.distributed_timeout_minutes)
         self._seed()
         self._call("custom_megatron_init_path", self.args)
         self.hf_config = read_hf_config(self.args.hf_checkpoint)
+        self.blocks = fp8.Blocks.of(self.hf_config, str(self.args.hf_checkpoint))
+        if self.blocks is not None:
+            del self.hf_config.quantization_config  # the trainer computes with what is stored, not as it is stored
         self.shape = model_shape(self.hf_config, where=str(self.args.hf_checkpoint))
         check_args(self.args, self.shape, where=str(self.args.hf_checkpoint))
         self.model = self._build_model(self.args)
@@ -130,13 +131,13 @@ class Trainer:
         if resume is None:
             self._load_hf(self.args.hf_checkpoint)
         else:
-            parts = self.checkpoints.load(self.args.load, resume)
-            state.load_model_state(self.model, parts["model"])
+            saved = self.checkpoints.open(self.args.load, resume)
+            self.checkpoints.fill(self.model, self.shape, saved)
         # The optimizer copies the weights it starts from, so it is built after they are loaded.
         self.critic = self._build_critic(resume) if self.args.advantage_estimator == "ppo" else None
         self.actor = Learner(self.model, self.args, self.device, self.steps_per_rollout)
         if resume is not None:
-            self._restore(parts)
+            self._restore(saved)
         asked = self.args.start_rollout_id
         if asked is not None:
             return asked
@@ -149,13 +150,13 @@ class Trainer:
         """A critic that starts as the policy does, or as it was saved beside it."""
         trunk = self._build_model(self._critic_args)
         critic = Critic(self._critic_args, trunk, self.model, self.device, self.steps_per_rollout)
-        parts = None
+        saved = None
         if resume is not None:
-            parts = self.checkpoints.load_beside(Path(self.args.load) / CRITIC, resume)
-            state.load_model_state(critic.model, parts["model"])
+            saved = self.checkpoints.open_beside(Path(self.args.load) / CRITIC, resume)
+            self.checkpoints.fill(critic.model, self.shape, saved)
         critic.ready()
-        if parts is not None:
-            self.checkpoints.restore(critic.learner, parts)
+        if saved is not None:
+            self.checkpoints.restore(critic.learner, self.shape, saved)
         return critic
 
     @property
@@ -166,7 +167,7 @@ class Trainer:
 
     def _seed(self) -> None:
         if self.device.type == "cpu":
-            cpu.seed_rng(self.args.seed, self.place.tensor_rank)
+            cpu.seed_rng(self.args.seed, self.cut.tensor.rank, self.cut.expert.rank)
         else:
             from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
@@ -174,15 +175,15 @@ class Trainer:
             model_parallel_cuda_manual_seed(self.args.seed)
 
     def _load_hf(self, directory: str | Path) -> None:
-        hf.load_hf(self.model, directory, self.shape, self.cut)
+        hf.load_hf(self.model, directory, self.shape, self.cut, self.blocks)
 
     def _load_reference(self, resume: int | None) -> None:
         """From --ref-load; after a resume, when the reference follows the policy, from beside the policy's checkpoint."""
         if resume is None or not self.args.ref_update_interval:
             self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
             return
-        parts = self.checkpoints.load_beside(Path(self.args.load) / REFERENCE, resume, only="model")
-        state.load_model_state(self.model, parts["model"])
+        saved = self.checkpoints.open_beside(Path(self.args.load) / REFERENCE, resume)
+        self.checkpoints.fill(self.model, self.shape, saved)
         self.weights.keep(REFERENCE)
 
     def _load_named(self, name: str, flag: str, step: int | None) -> None:
@@ -191,13 +192,14 @@ class Trainer:
         if not source:
             raise VimeError(f"the flags need another policy's weights ({name})", hint=f"give {option}")
         if (Path(source) / checkpoint.MARKER).exists():
-            self.checkpoints.load_model(source, step, self.model, option)
+            self.checkpoints.fill_from(source, step, self.model, self.shape, option)
         else:
             self._load_hf(source)
         self.weights.keep(name)
 
     def close(self) -> None:
-        """Leave the process groups, so that this process can join others."""
+        """Complete what is being saved and leave the process groups, so that this process can join others; collective."""
+        self.checkpoints.finish()
         self._offload.close()
         parallel.destroy_process_groups()
 
@@ -208,7 +210,7 @@ class Trainer:
         if not root:
             return None
         found = self.checkpoints.find(root, self.args.ckpt_step)
-        if self.place.rank == 0:
+        if self.rank == 0:
             if found is None:
                 log.warning(
                     "no complete checkpoint in %s: starting at rollout 0 from %s", root, self.args.hf_checkpoint
@@ -217,38 +219,44 @@ class Trainer:
                 log.info("resuming after rollout %d from %s", found, root)
         return found
 
-    def _restore(self, parts: dict[str, Any]) -> None:
-        self.checkpoints.restore(self.actor, parts)
-        checkpoint.set_random_states(parts["rank"])
-        self.steps_done = parts["run"]["steps_done"]
-        self.restored = parts["run"]["blob"]
+    def _restore(self, saved: checkpoint.Saved) -> None:
+        self.checkpoints.restore(self.actor, self.shape, saved)
+        self.checkpoints.restore_random_states(saved)
+        self.steps_done = saved.run["steps_done"]
+        self.restored = saved.run["blob"]
 
     def save(self, rollout_id: int, blob: Any = None) -> Path:
         """Write a checkpoint of everything after rollout `rollout_id` to `--save`; collective.
 
-        `blob` (plain containers, numbers, strings, tensors) comes back as `restored` after a resume.
+        `blob` (plain containers, numbers, strings, tensors) comes back as `restored` after a resume. With --async-save the files
+        are written beside the training that follows; the next save, the last rollout and `close` wait for them.
         """
         if not self.args.save:
             raise VimeError("nowhere to save to", hint="give --save")
+        self.checkpoints.finish()
         root, run = Path(self.args.save), {"steps_done": self.steps_done, "blob": None}
-        optimizer = not self.args.no_save_optim
+        later = self.args.async_save and rollout_id + 1 != self.args.num_rollout
+        write = partial(self.checkpoints.save, optimizer=not self.args.no_save_optim, later=later)
         # What belongs to the policy first, so that a complete checkpoint of it has them.
         if self.critic is not None:
-            self.checkpoints.save(root / CRITIC, rollout_id, self.critic.learner, run, optimizer)
+            write(root / CRITIC, rollout_id, self.critic.learner, self.shape, run)
         if self.args.ref_update_interval and REFERENCE in self.weights:
             with self.weights.as_model(REFERENCE):
-                self.checkpoints.save(root / REFERENCE, rollout_id, self.actor, run, optimizer=False)
-        return self.checkpoints.save(root, rollout_id, self.actor, run | {"blob": blob}, optimizer)
+                write(root / REFERENCE, rollout_id, self.actor, self.shape, run, optimizer=False)
+        return write(root, rollout_id, self.actor, self.shape, run | {"blob": blob})
 
     def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """(Hugging Face name, whole tensor) of every weight, gathered over ranks; collective, to be exhausted."""
-        return hf.iter_hf_weights(self.model, self.shape, self.cut, parallel.weight_groups(), dtype)
+        """(Hugging Face name, whole tensor) of every weight, gathered over ranks; collective, to be exhausted.
+
+        In FP8 blocks, with their factors, where `--hf-checkpoint` is."""
+        weights = hf.iter_hf_weights(self.model, self.shape, self.cut, parallel.weight_groups(), dtype)
+        return fp8.quantised(weights, self.blocks)
 
     def save_hf(self, directory: str | Path) -> None:
         """Export to a Hugging Face directory, with the configuration and tokenizer of `--hf-checkpoint`; collective."""
-        if self.place.rank == 0:
+        if self.rank == 0:
             hf.save_hf(self.iter_hf_weights(), directory, self.args.hf_checkpoint)
-        elif self.place.data_rank == 0 or self.cut.spread:
+        elif self.rank < self.layout.tensor or self.cut.spread:
             for _ in self.iter_hf_weights():
                 pass
         dist.barrier()
@@ -292,7 +300,13 @@ class Trainer:
 
     def split(self, data: TrainData) -> list[RankBatch]:
         """One RankBatch a data-parallel rank; ranks of one tensor group train the same."""
-        return batching.split_over_ranks(self.args, data, self.layout.data, self.shape.hidden)
+        batches = batching.split_over_ranks(self.args, data, self.layout.data, self.shape.hidden)
+        if self.layout.expert > 1 and not all(m for b in batches for step in b.steps for m in step.micro_batches):
+            raise VimeError(
+                "a rank would have no sample in a micro-batch, and ranks that share experts go through them together",
+                hint="raise --global-batch-size, or lower --max-tokens-per-gpu or --micro-batch-size",
+            )
+        return batches
 
     def log_probs(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
         """Log-probability of each response token under the present weights: per sample fp32 [response_length], on the CPU.
@@ -332,7 +346,10 @@ class Trainer:
         weights: Sequence[tuple[str, torch.Tensor]] | None = None,
         tolerance: float = LAYER_TOLERANCE,
     ) -> LayerReport:
-        expected = parity.hf_hidden_states(self.hf_config, weights or list(self.iter_hf_weights()), sequences)
+        if self.routing is not None:
+            self.routing.use(None, None)  # Hugging Face chooses for itself
+        own = hf.iter_hf_weights(self.model, self.shape, self.cut, parallel.weight_groups())
+        expected = parity.hf_hidden_states(self.hf_config, weights or list(own), sequences)
         return parity.compare_layers(self.model, expected, sequences, tolerance)
 
     # -- training ------------------------------------------------------------------------------------------------
@@ -348,6 +365,8 @@ class Trainer:
         if not isinstance(batch, RankBatch):
             batch = self.split(self.train_data(batch))[self.data_rank]
         data, steps = batch.data, batch.steps
+        if self.args.reset_optimizer_states or self.args.use_stateless_adam:
+            self._forget_moments()
         packs = [[self.scorer.pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
         clock.lap("data_preprocess")
 
@@ -376,6 +395,8 @@ class Trainer:
         metrics["train/lr-pg_0"] = self.actor.lr
         metrics["train/step"] = float(self.steps_done)
         metrics["train/global_batch_size"] = float(self.args.global_batch_size)
+        if self.args.use_stateless_adam:
+            self._forget_moments()  # and their memory
         clock.lap("actor_train")
         tokens = parallel.sum_metrics({"tokens": float(sum(data["total_lengths"]))})["tokens"]
         metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
@@ -383,6 +404,10 @@ class Trainer:
         metrics["perf/actor_train_tflops"] = work / self.layout.world_size / clock.laps["actor_train"] / 1e12
         metrics |= column_means(data, parallel.sum_metrics)
         return metrics | clock.metrics()
+
+    def _forget_moments(self) -> None:
+        for learner in (self.actor, *(() if self.critic is None else (self.critic.learner,))):
+            learner.forget()
 
     def _train_critic(
         self, rollout_id: int, data: TrainData, steps: list[Step], packs: list[list[MicroBatch]]

@@ -374,10 +374,19 @@ def test_optimizer_state_can_be_left_out(
     )
 
 
-def test_another_layout_is_refused(new_trainer: NewTrainer, tmp_path: Path) -> None:
-    new_trainer(save=str(tmp_path)).save(0)
-    with pytest.raises(VimeError, match=r"'optimizer_sharded': False.*this run is.*'optimizer_sharded': True"):
-        new_trainer(load=str(tmp_path), use_distributed_optimizer=True)
+def test_files_are_written_beside_the_training_that_follows(new_trainer: NewTrainer, tmp_path: Path) -> None:
+    """--async-save: what counts is a copy of the moment; the next save and the last rollout wait for it."""
+    trainer = new_trainer(save=str(tmp_path), async_save=True, num_rollout=3)
+    marker, kept = tmp_path / checkpoint.MARKER, []
+    for rollout, complete in enumerate((None, "0", "2")):
+        trainer.train(rollout, make_samples(4, 2, seed=rollout))
+        trainer.save(rollout, blob=rollout)
+        kept.append({name: tensor.clone() for name, tensor in trainer.iter_hf_weights()})
+        assert (marker.read_text() if marker.exists() else None) == complete
+    for rollout in range(3):
+        resumed = new_trainer(load=str(tmp_path), ckpt_step=rollout)
+        assert resumed.restored == rollout
+        assert all(torch.equal(tensor, kept[rollout][name]) for name, tensor in resumed.iter_hf_weights())
 
 
 def test_a_checkpoint_of_a_step_can_be_chosen(new_trainer: NewTrainer, tmp_path: Path) -> None:
