@@ -49,9 +49,15 @@ def prepare(
 
 
 def accept(args: Namespace, sample: Sample, answer: Generation, context: RolloutContext) -> None:
-    """Append `answer` to `sample` and set its status."""
+    """Append `answer` to `sample` and set its status.
+
+    An aborted answer may lack the experts that it was routed to. It cannot be replayed, so its tokens are not kept.
+    """
     end = time.time()
     sample.trace.append({"name": "generate", "start": end - answer.meta.get("e2e_s", 0.0), "end": end})
+    if args.use_rollout_routing_replay and answer.finish_reason == "abort" and answer.routed_experts is None:
+        sample.status = Status.ABORTED
+        return
     finished = answer.finish_reason == "stop"
     continued = sample.response_length > 0
     text = "" if continued else context.text(answer.token_ids, finished)
