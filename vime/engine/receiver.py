@@ -97,6 +97,7 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         if not self._in_place:
             finalize_layerwise_reload(self.model, self.model_config)
             _repack_embeddings(self.model)
+            _repack_experts(self.model)
         self._loading = False
 
     def shutdown(self) -> None:
@@ -198,6 +199,19 @@ def _repack_embeddings(model: torch.nn.Module) -> None:
     for layer in model.modules():
         if isinstance(layer, VocabParallelEmbedding) and hasattr(layer, "cpu_linear"):
             layer.quant_method.process_weights_after_loading(layer)
+
+
+def _repack_experts(model: torch.nn.Module) -> None:
+    """Bring new experts into the form that the CPU's kernel reads, which a reload leaves out.
+
+    Seen in vLLM 0.32.0: only the first load packs them, later ones copy plain weights to where the kernel expects packed ones.
+    """
+    if not current_platform.is_cpu():
+        return
+    for layer in model.modules():
+        kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
+        if kernel is not None:
+            kernel.fused_experts.process_weights_after_loading(layer)
 
 
 class WorkerExtension:
