@@ -210,13 +210,6 @@ def weight_update(args: Namespace) -> Iterator[Problem]:
                 "--update-weight-mode delta with --colocate",
                 "weights on the same device are handed over whole, without a file",
             )
-    if args.release_train:
-        if args.update_weight_mode != "full" or args.update_weight_transport != "disk":
-            yield Problem("--release-train needs --update-weight-mode full and --update-weight-transport disk")
-        if args.save is None:
-            yield Problem("--release-train needs --save", "the next trainer process starts from the checkpoint")
-        if args.advantage_estimator == "ppo":
-            yield Problem("--release-train does not keep a critic", "use an estimator without one")
     if args.update_weights_interval != 1:
         yield Problem(
             "--update-weights-interval is gone: the engines are updated after every step",
