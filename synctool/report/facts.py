@@ -5,15 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 from synctool.errors import ConfigError, RepositoryError, UsageError
 from synctool.evidence.standing import Ledger, Target, assess
 from synctool.evidence.store import Evidence, load
+from synctool.git.commits import read_commits
 from synctool.git.diff import PathChange, commit_diffs, tree_diff
 from synctool.git.repo import Repo
+from synctool.mirror.landing import UPSTREAM_COMMIT
 from synctool.patches.stack import Stack, load_stack
 from synctool.plan.manifest import FOLDER, Manifest, read_manifest, recorded_manifests
 from synctool.plan.model import Kind
@@ -47,6 +49,9 @@ class Facts:
     changed: dict[str, int]
     folders: dict[str, int]
     left_out: tuple[LeftOut, ...] = ()
+    #: ``upstream id -> commit here``, as trailers of the commits since the base tell: a change that waited for a conflict landed with its resolution,
+    #: in the very commit that holds the manifest, which therefore can't name it.
+    landed: dict[str, str] = field(default_factory=dict)
 
 
 def gather(
@@ -91,7 +96,20 @@ def gather(
         dict(Counter(change.status[0] for change in changes)),
         dict(Counter(change.path.partition("/")[0] if "/" in change.path else "." for change in changes)),
         tuple(_left_out(repo, policy, manifest)) if manifest else (),
+        _landed(repo, target) if manifest else {},
     )
+
+
+def _landed(repo: Repo, target: Target) -> dict[str, str]:
+    if target.base is None:
+        return {}
+    oids = repo.text("rev-list", "--reverse", f"{target.base}..{target.head}", "--").split()
+    return {
+        value: commit.oid
+        for commit in read_commits(repo.objects, oids)
+        for key, value in commit.trailers
+        if key == UPSTREAM_COMMIT
+    }
 
 
 def ledger_for(repo: Repo, target: Target, policy: Policy, evidence: Evidence) -> Ledger:

@@ -39,6 +39,7 @@ def sources(facts: Facts) -> dict[str, Any]:
         "changed": facts.changed,
         "total": sum(facts.changed.values()),
         "folders": facts.folders,
+        "landed": facts.landed,
     }
     known[POLICY] = {
         "file": facts.policy.file,
@@ -149,10 +150,19 @@ def _taken(facts: Facts) -> list[Section]:
         return []
     rows = [entry for entry in facts.manifest.entries if entry.decision is Kind.TAKE]
     claims = tuple(
-        Claim(f"{_label(facts, e)} | {_subject(e)} | {code(e.mirrored[:12]) if e.mirrored else ''}", (MANIFEST,))
+        Claim(f"{_label(facts, e)} | {_subject(e)} | {code(here[:12]) if here else ''}", source)
         for e in rows
+        for here, source in [_commit_here(facts, e)]
     )
     return [Section("Taken", claims, ("upstream", "subject", "commit here"), folded=len(claims) > FOLD)]
+
+
+def _commit_here(facts: Facts, entry: Entry) -> tuple[str, tuple[str, ...]]:
+    """The commit that holds a change, and who says so: the manifest, or the trailers of the commits themselves."""
+    if entry.mirrored:
+        return entry.mirrored, (MANIFEST,)
+    landed = facts.landed.get(entry.commit, "")
+    return landed, (MANIFEST, GIT) if landed else (MANIFEST,)
 
 
 def _left_out(facts: Facts) -> list[Section]:

@@ -32,7 +32,7 @@ def lines_of(body: str) -> list[Line]:
             assert marks, f"a line without a source: {row}"
             found.append(Line(section, row[: marks.start()], marks[1].split(", ")))
         elif row.startswith("| ") and not row.startswith(("| --- ", "| upstream ", "| patch ")):
-            found.append(Line(section, row, ["manifest" if section == "Taken" else "patches"]))
+            found.append(Line(section, row, ["manifest", "git"] if section == "Taken" else ["patches"]))
         else:
             assert not row.strip() or row.startswith(("|", "<details>", "</details>")), f"loose text: {row}"
     return found
@@ -63,7 +63,7 @@ def ground(world: World, source: str, known: dict[str, dict[str, Any]], base: st
         letters = [row[0] for row in rows]
         folders = [row.split("\t")[1].split("/")[0] for row in rows]
         counts = [letters.count(x) for x in set(letters)] + [folders.count(x) for x in set(folders)]
-        return f"{world.git('rev-parse', 'HEAD', 'HEAD^{tree}', base)} {len(rows)} {counts} {' '.join(folders)}"
+        return f"{world.git('rev-parse', 'HEAD', 'HEAD^{tree}', base)} {world.git('rev-list', f'{base}..HEAD')} {len(rows)} {counts} {' '.join(folders)}"
     record = known[source]
     text = json.dumps(record, ensure_ascii=False)
     if record.get("tree"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -93,6 +94,11 @@ def test_resolve_by_hunk_and_finish(fork: Fork) -> None:
     files = fork.git("ls-tree", "-r", "--name-only", name, "sync_manifests/").splitlines()
     assert sum("memory" in path for path in files) == len(kinds)
     assert sum(path.endswith(".toml") for path in files) == 1
+    # every change that was taken has a commit here, those that waited for the conflict too
+    taken = fork.sync("report", name).stdout.partition("### Taken")[2].partition("\n### ")[0].splitlines()
+    rows = [row for row in taken if row.startswith("| ") and not row.startswith(("| ---", "| upstream"))]
+    assert len(rows) > 10
+    assert [row for row in rows if not re.search(r"\| `[0-9a-f]{12}` ", row)] == []
     assert fork.sync("mirror", expect=4).stderr.startswith("nothing to do")
     # what is remembered is proposed when the same conflict comes again
     fork.git("branch", "-q", "again", "main")
