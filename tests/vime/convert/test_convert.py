@@ -23,6 +23,7 @@ from vime.convert.cut import Cut, Share
 from vime.convert.families import FAMILIES, entries, supported
 from vime.convert.rules import FusedGateUp, GateUp, QueryKeyValue, Vocabulary
 from vime.convert.shape import ModelShape
+from vime.convert.table import support_table
 from vime.errors import VimeError
 
 
@@ -225,3 +226,9 @@ def test_a_shard_that_the_index_names_and_nobody_has(tmp_path: Path) -> None:
     (source / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(VimeError, match=r"1 tensors of the index are missing, first lost\.weight"):
         hf.HfReader(source)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_documented_table_is_that_of_the_code(language: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / language / "runtime" / "models.md"
+    assert support_table() in page.read_text(encoding="utf-8")
