@@ -75,8 +75,9 @@ def _tree(value: Any, tensors: list[Any], where: str, above: tuple[int, ...]) ->
     above = (*above, id(value))
     match value:
         case Sample():
-            # Not the dict of the sample itself: its own "$" would be taken for a tag.
-            return {"$": "sample", "state": _tree(value.to_dict(), tensors, value.name, above)}
+            # What a new sample has anyway is left out: most fields of most samples.
+            state = {key: item for key, item in value.to_dict().items() if not _as_new(key, item)}
+            return {"$": "sample", "state": _tree(state, tensors, value.name, above)}
         case bytes() | bytearray():
             return {"$": "bytes", "base64": base64.b64encode(value).decode()}
         case list():
@@ -94,6 +95,13 @@ def _tree(value: Any, tensors: list[Any], where: str, above: tuple[int, ...]) ->
             pairs = [[_tree(k, tensors, where, above), _tree(v, tensors, where, above)] for k, v in value.items()]
             return {"$": "map", "items": pairs}
     return _foreign(value, tensors, where)
+
+
+_NEW = Sample().to_dict()
+
+
+def _as_new(field: str, value: Any) -> bool:
+    return field in _NEW and type(value) is type(_NEW[field]) and bool(value == _NEW[field])
 
 
 def _foreign(value: Any, tensors: list[Any], where: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,11 +41,19 @@ def told(folder: Path, doing: str) -> Iterator[None]:
         ) from error
     except errors.QueueError as error:
         number = re.search(r"os error (\d+)", str(error))
-        hint = _hint(int(number[1]) if number else None)
+        # Of a write that failed Straw says only that its outcome is unknown.
+        hint = _hint(int(number[1])) if number else f"its disk may be full or failing ({_free(folder)} free); {_RESUME}"
         raise MachineError(f"{doing}: {error}", where=str(folder), hint=hint) from error
     except OSError as error:
         hint = _hint(error.errno)
         raise MachineError(f"{doing}: {error.strerror or error}", where=str(folder), hint=hint) from error
+
+
+def _free(folder: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(folder).free >> 20} MiB"
+    except OSError:
+        return "an unknown part"
 
 
 def _hint(number: int | None) -> str:

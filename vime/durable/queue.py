@@ -75,6 +75,8 @@ class Queue:
         self._batches: dict[int, tuple[int, ...]] = {}
         self._finished: set[int] = set()
         self._requests = 0
+        self._void: Any = None
+        self._progress: tuple[int, Any] | None = None
         self._beat = time.monotonic()
 
     def recall(self, known: history.History, committed: int) -> None:
@@ -83,7 +85,7 @@ class Queue:
         self._batches = dict(known.batches)
         self._finished = {step for step in known.batches if step <= committed and step in known.ready}
         for step in sorted(known.batches.keys() - known.ready):  # the process before died between the two
-            self._make_ready(step, self._json("plan", {"step": step, "tasks": list(known.batches[step])}))
+            self._make_ready(step)
 
     def submit(self, tasks: Sequence[tuple[int, Packed, dict[str, Any]]], cursor: Any) -> None:
         """New tasks (id, prompt, metadata), and the data source's position after them, in one commit."""
@@ -154,26 +156,25 @@ class Queue:
             )
 
     def plan(self, step: int, tasks: Sequence[int]) -> None:
-        """Fix the batch of `step`, and mark it as one that the trainer may read."""
-        ref = self._json("plan", {"step": step, "tasks": list(tasks)})
+        """Fix the batch of `step`, and mark it as one that the trainer may read. The positions say all: no record is written for them."""
         self._coordinator.plan_batch(
             _CONSUMER,
             token=self._token,
             batch_id=history.batch_id(step),
             input_positions=[self._positions[n] for n in tasks],
-            plan_ref=ref,
+            plan_ref=self._nothing(),
         )
         self._batches[step] = tuple(tasks)
-        self._make_ready(step, ref)
+        self._make_ready(step)
 
-    def _make_ready(self, step: int, ref: Any) -> None:
+    def _make_ready(self, step: int) -> None:
         processed, progress = self._processed()
         self._coordinator.batch_ready(
             _CONSUMER,
             token=self._token,
             batch_id=history.batch_id(step),
-            ready_ref=ref,
-            state_ref=ref,
+            ready_ref=self._nothing(),
+            state_ref=self._nothing(),
             fetch_cursor=len(self._positions),
             processed_cursor=processed,
             progress_ref=progress,
@@ -182,6 +183,7 @@ class Queue:
     def finish(self, step: int) -> None:
         """Nobody will read the batches up to `step` again: a complete checkpoint has trained them."""
         self._finished = {number for number in self._batches if number <= step}
+        self._progress = None
         if not self._finished:
             return
         processed, progress = self._processed()
@@ -236,7 +238,9 @@ class Queue:
             self.acquire(unknown)
 
     def _processed(self) -> tuple[int, Any]:
-        """The length of the run of finished answers from the first on, and a record of those beyond it."""
+        """The length of the run of finished answers from the first on, and a record of those beyond it, as of the last `finish`."""
+        if self._progress is not None:
+            return self._progress
         done = sorted(self._positions[n] for step in self._finished for n in self._batches[step])
         prefix = 0
         while prefix < len(done) and done[prefix] == prefix:
@@ -246,7 +250,14 @@ class Queue:
             "processed_positions": done[prefix:],
             "finished_batches": [history.batch_id(step) for step in sorted(self._finished)],
         }
-        return prefix, self._json("progress", facts)
+        self._progress = prefix, self._json("progress", facts)
+        return self._progress
+
+    def _nothing(self) -> Any:
+        """A record without content, for where Straw wants one."""
+        if self._void is None:
+            self._void = self._json("void", {})
+        return self._void
 
     def _json(self, name: str, value: Any) -> Any:
         from straw import Record

@@ -16,6 +16,9 @@ from vime.durable.faults import told
 from vime.durable.queue import Packed, Queue
 from vime.errors import MachineError, VimeError
 
+#: Seconds that a change waits for others to be committed with it, unless somebody waits for it.
+_LINGER = 0.25
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -66,7 +69,7 @@ class Writer:
         self._queue, self._deadline = queue, deadline
         self._waiting: deque[Change] = deque()
         self._changed = threading.Condition()
-        self._put = self._done = 0
+        self._put = self._done = self._urgent = 0
         self._closing = False
         self._error: VimeError | None = None
         self._thread = threading.Thread(target=self._run, name="vime-queue", daemon=True)
@@ -83,9 +86,12 @@ class Writer:
         """Return when everything put so far is committed. Raises MachineError after the deadline, or what stopped the writer."""
         with self._changed:
             target = self._put
+            self._urgent += 1
+            self._changed.notify_all()
             ended = self._changed.wait_for(
                 lambda: self._done >= target or self._error is not None, timeout=self._deadline
             )
+            self._urgent -= 1
             self._check()
             if not ended:
                 raise MachineError(
@@ -117,6 +123,8 @@ class Writer:
                 self._changed.wait_for(lambda: self._waiting or self._closing, timeout=pause)
                 if not self._waiting and self._closing:
                     return
+                if self._waiting:  # more are about to come, and each group of them costs the same
+                    self._changed.wait_for(lambda: self._urgent or self._closing, timeout=_LINGER)
                 taken = list(self._waiting)
                 self._waiting.clear()
             try:

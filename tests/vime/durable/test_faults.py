@@ -50,7 +50,10 @@ except VimeError as error:
 
 @pytest.mark.parametrize(
     ("limit", "value", "words"),
-    [("RLIMIT_FSIZE", 60_000, "File too large|no space"), ("RLIMIT_NOFILE", 0, "Too many open files|open files")],
+    [
+        ("RLIMIT_FSIZE", 60_000, "File too large|no space|its disk may be full or failing"),
+        ("RLIMIT_NOFILE", 0, "Too many open files|open files"),
+    ],
 )
 def test_no_room_is_told_and_what_was_written_is_kept(
     open_durable: Open, straw_args: Callable[..., Namespace], tmp_path: Path, limit: str, value: int, words: str
