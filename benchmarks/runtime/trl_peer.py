@@ -85,7 +85,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=[Clock()],
     )
-    begun = time.time()
+    begun, cpu_begun = time.time(), time.process_time()
     trainer.train()
     logs = [one for one in trainer.state.log_history if "reward" in one]
     # A batch of samples lasts two updates; only the first of them logs its reward.
@@ -99,7 +99,7 @@ def main() -> None:
                 "ends": [end - begun for end in ends[1::2]],
                 "rewards": rewards,
                 "tokens": [length * 256 for length in lengths],
-                "cpu_s": time.process_time(),
+                "cpu_s": time.process_time() - cpu_begun,
             }
         )
     )
