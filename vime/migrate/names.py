@@ -120,6 +120,7 @@ _FROM_CHECKPOINT = "the model follows from the checkpoint's config.json"
 #: Flags of slime, and of the Megatron that it patches, without a place here.
 OTHER_FLAGS: dict[str, Rule] = {
     "--disable-rollout-global-dataset": _gone("give a class of your own with --data-source-path"),
+    "--prefill-num-servers": _gone("regular engines prefill and decode"),
     "--spec": _gone(_FROM_CHECKPOINT),
     "--use-gated-attention": _gone(_FROM_CHECKPOINT),
     "--post-self-attn-layernorm": _gone(_FROM_CHECKPOINT),

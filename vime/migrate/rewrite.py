@@ -202,7 +202,8 @@ def _add_implied(program: Span, source: str, edits: _Edits, changes: list[Change
     for flag in added:
         changes.append(Change(edits.line(program.start), "", flag, "slime sets it for every run"))
     new = program.raw.replace("train_async.py", "train.py")
-    if new != program.raw and "generate_rollout_fully_async" not in source:
+    generates = not re.search(r"(?<![\w-])--(debug-train-only|loss-type sft_loss)\b", source)
+    if new != program.raw and generates and "generate_rollout_fully_async" not in source:
         # Its loop launched the next rollout before it trained the present one.
         schedule = "fully-async" if re.search(r"--partial-rollout\b", source) else "one-step-ahead"
         added.append(f"--rollout-schedule {schedule}")

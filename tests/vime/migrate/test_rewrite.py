@@ -125,6 +125,13 @@ def test_flags_that_become_one(before: str, after: str) -> None:
     assert " ".join(found.text.split()) == f"python train.py --bf16 --use-distributed-optimizer {after}".strip()
 
 
+def test_supervised_training_has_no_schedule_of_generation() -> None:
+    for flags, schedule in (("--loss-type sft_loss", False), ("--debug-train-only", False), ("--colocate", True)):
+        found = migrate(f"python train_async.py {flags}", str, catalogue.by_flag())
+        assert ("--rollout-schedule" in found.text) is schedule
+        assert "train_async" not in found.text
+
+
 def test_the_rules_agree_with_the_vocabulary_of_the_synced_fork() -> None:
     """Two tables that name the same flags must not part."""
     for flag in load_policy(POLICY).flags:
