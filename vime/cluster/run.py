@@ -20,6 +20,7 @@ from vime.cluster.weights import WeightUpdater
 from vime.engine.patch_stack import installed_stack
 from vime.observe import trace
 from vime.observe.console import Console
+from vime.observe.derived import waits
 from vime.observe.ledger import Ledger
 from vime.observe.metrics import MetricsFile, read_metrics
 from vime.observe.plot import plot_run
@@ -45,6 +46,8 @@ class Run:
     total: int
     begun: float = field(default_factory=time.time)
     answers: list[dict[str, Any]] = field(default_factory=list)
+    #: Figures of the present step that are known before it ends.
+    noted: dict[str, float] = field(default_factory=dict)
 
     def train(self, rollout_id: int, samples: Any) -> tuple[dict[str, float], dict[int, int]]:
         """One rollout's updates, on devices that the engines have left when they are shared. See `TrainerGroup.train`."""
@@ -60,8 +63,10 @@ class Run:
 
     def save(self, rollout_id: int) -> None:
         """The joint checkpoint: data first; the trainer's marker, written last, makes it count."""
+        begun = time.time()
         self.rollouts.save(rollout_id)
         self.trainers.save(rollout_id, None)
+        self.noted["perf/save_model_time"] = time.time() - begun
         self.rollouts.committed(rollout_id)
 
     def push_weights(self) -> dict[str, float]:
@@ -88,6 +93,8 @@ class Run:
 
     def record_step(self, rollout_id: int, metrics: Mapping[str, Any]) -> None:
         """One finished step: metrics everywhere they go."""
+        metrics = dict(metrics) | waits(metrics) | self.noted
+        self.noted.clear()
         self._record("step", rollout_id, metrics)
         self.console.step(rollout_id, metrics)
 

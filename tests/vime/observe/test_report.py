@@ -143,3 +143,14 @@ def test_ticks_are_few_round_and_inside(low: float, width: float) -> None:
     assert 1 <= len(found) <= 6
     slack = (high - low) * 1e-6
     assert all(low - slack <= tick <= high + slack for tick in found)
+
+
+def test_the_trainers_wait_is_what_is_left_of_the_step() -> None:
+    from vime.observe.derived import waits
+
+    assert waits({"perf/step_time": 4.0, "perf/actor_train_wall_time": 1.0}) == {
+        "perf/train_wait_time": 3.0,
+        "perf/wait_time_ratio": 0.75,
+    }
+    assert waits({"perf/step_time": 1.0, "perf/actor_train_wall_time": 1.5})["perf/train_wait_time"] == 0.0
+    assert waits({"perf/step_time": 4.0}) == {}
