@@ -50,4 +50,4 @@ def _client(loop: asyncio.AbstractEventLoop) -> Any:
     """One for all runs of an event loop, whose connections are shared."""
     from openai import AsyncOpenAI
 
-    return AsyncOpenAI(api_key="none", base_url="http://127.0.0.1", max_retries=0, timeout=120.0)
+    return AsyncOpenAI(api_key="none", base_url="http://127.0.0.1", max_retries=2, timeout=120.0)

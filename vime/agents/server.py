@@ -17,6 +17,7 @@ from vime.agents.session import Session, Turn
 from vime.errors import EngineError, UsageError
 
 _LARGEST_BODY = 64 << 20
+_IDLE_SECONDS = 24 * 3600.0
 _MODEL = "policy"
 
 
@@ -35,7 +36,8 @@ class AgentServer:
         app.router.add_post("/sessions/{id}/v1/chat/completions", self._chat)
         app.router.add_post("/sessions/{id}/v1/messages", self._messages)
         app.router.add_get("/sessions/{id}/v1/models", self._models)
-        self._runner = web.AppRunner(app, access_log=None)
+        # Clients keep their connections between steps, and one that is closed just when it is used again is an error to them.
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=_IDLE_SECONDS)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host, 0)
         await site.start()
