@@ -32,7 +32,48 @@ class EngineInfo:
     seconds: float
 
 
-class EngineActor:
+class Driven:
+    """What is asked of a server over its control plane, whoever started it. `number` is the engine's."""
+
+    args: Namespace
+    number: int
+    _control: Any
+
+    def join_transfer(self, first_worker: int) -> None:
+        self._control.init_weight_transfer(first_worker, self.args.distributed_timeout_minutes * 60.0)
+
+    def pause(self, mode: str, clear_cache: bool) -> None:
+        """Ahead of an update."""
+        self._control.pause(mode, clear_cache)
+
+    def update(self, offer: Any, pause_mode: str) -> None:
+        """Take a version of the weights. A failure leaves the server paused, for good: see `EngineGroup.update`."""
+        if offer.address is None or offer.kind == "gloo":
+            self._control.update_weights(offer, pause_mode)
+            return
+        from functools import partial
+
+        from vime.transport.stream import await_sent, report_failure
+
+        try:
+            self._control.update_weights(offer, pause_mode, partial(await_sent, offer, self._control.timeout))
+        except Exception as error:
+            report_failure(offer.address, f"engine {self.number}: {error}")
+            raise
+
+    def sleep(self) -> None:
+        """Free the device. Weights that the trainer will send again are dropped; others wait on the host."""
+        self._control.sleep(SLEEP_LEVEL)
+
+    def wake_up(self, *tags: str) -> None:
+        self._control.wake_up(*tags)
+
+    def checksums(self) -> dict[str, str]:
+        found: dict[str, str] = self._control.checksums()
+        return found
+
+
+class EngineActor(Driven):
     """Owns one server process. Calls run in threads: `died` waits in one of them for as long as the server lives."""
 
     def __init__(
@@ -75,39 +116,6 @@ class EngineActor:
     def died(self) -> str | None:
         """Blocks until the server ends. How, or None when it was stopped on purpose."""
         return self._process.wait_death() if self._process is not None else None
-
-    def join_transfer(self, first_worker: int) -> None:
-        self._control.init_weight_transfer(first_worker, self.args.distributed_timeout_minutes * 60.0)
-
-    def pause(self, mode: str, clear_cache: bool) -> None:
-        """Ahead of an update."""
-        self._control.pause(mode, clear_cache)
-
-    def update(self, offer: Any, pause_mode: str) -> None:
-        """Take a version of the weights. A failure leaves the server paused, for good: see `EngineGroup.update`."""
-        if offer.address is None or offer.kind == "gloo":
-            self._control.update_weights(offer, pause_mode)
-            return
-        from functools import partial
-
-        from vime.transport.stream import await_sent, report_failure
-
-        try:
-            self._control.update_weights(offer, pause_mode, partial(await_sent, offer, self._control.timeout))
-        except Exception as error:
-            report_failure(offer.address, f"engine {self.number}: {error}")
-            raise
-
-    def sleep(self) -> None:
-        """Free the device. Weights that the trainer will send again are dropped; others wait on the host."""
-        self._control.sleep(SLEEP_LEVEL)
-
-    def wake_up(self, *tags: str) -> None:
-        self._control.wake_up(*tags)
-
-    def checksums(self) -> dict[str, str]:
-        found: dict[str, str] = self._control.checksums()
-        return found
 
     def healthy(self, timeout: float) -> bool:
         return self._process.alive and self._control.healthy(timeout)

@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 
 from vime.arguments.model_groups import ModelGroup
-from vime.cluster.engine import EngineInfo
+from vime.cluster.engine import Driven, EngineInfo
 from vime.errors import EngineError
 
 _POLL_SECONDS = 1.0
@@ -14,7 +14,7 @@ _POLL_SECONDS = 1.0
 _FAILURES = 3
 
 
-class ExternalEngineActor:
+class ExternalEngineActor(Driven):
     """Stands for one running server; the counterpart of `EngineActor` for a process that is not ours."""
 
     def __init__(self, args: Namespace, number: int, group: ModelGroup) -> None:
@@ -56,18 +56,6 @@ class ExternalEngineActor:
             failures = 0 if healthy else failures + 1
             time.sleep(_POLL_SECONDS)
         return f"the server at {self.url} does not answer any more"
-
-    def join_transfer(self, first_worker: int) -> None:
-        self._control.init_weight_transfer(first_worker, self.args.distributed_timeout_minutes * 60.0)
-
-    def pause(self, mode: str, clear_cache: bool) -> None:
-        """Not ahead of an update: a run that is killed while it trains must not leave somebody's server paused."""
-
-    def update(self, offer: object, pause_mode: str) -> None:
-        self._control.update_weights(offer, pause_mode)  # type: ignore[arg-type]
-
-    def checksums(self) -> dict[str, str]:
-        return self._control.checksums()
 
     def healthy(self, timeout: float) -> bool:
         return self._control.healthy(timeout)
