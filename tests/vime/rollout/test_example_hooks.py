@@ -118,6 +118,7 @@ def test_logging_hooks_add_their_metrics_or_leave_ours_out(
     args, source = start(
         *("--custom-rollout-log-function-path", "examples.hooks.logs.count_digits"),
         *("--custom-eval-rollout-log-function-path", "examples.hooks.logs.best_answer"),
+        *("--trace-samples", "0"),
     )
     manager = RolloutManager.__new__(RolloutManager)
     manager.args, manager.source = args, source
