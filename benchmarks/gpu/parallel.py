@@ -41,6 +41,7 @@ def rank_main(cut: str, rank: int, size: int) -> None:
         rollout_batch_size=16,
         global_batch_size=32,
         max_tokens_per_gpu=1024,
+        rollout_max_response_len=50,
         lr=1e-4,
         **CUTS[cut],
     )

@@ -19,8 +19,11 @@ GRAPHS = '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'
 
 def prompt_file() -> Path:
     path = WORK / "prompts.jsonl"
+    if path.exists():
+        return path
     rng = random.Random(0)
-    with open(path, "w") as file:
+    staging = path.with_suffix(".tmp")
+    with open(staging, "w") as file:
         for _ in range(PROMPTS * (ROUNDS + 2)):
             file.write(
                 json.dumps(
@@ -31,6 +34,7 @@ def prompt_file() -> Path:
                 )
                 + "\n"
             )
+    staging.replace(path)
     return path
 
 

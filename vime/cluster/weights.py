@@ -77,9 +77,12 @@ class WeightUpdater:
 
         Raises EngineError when an engine does not take it.
         """
+        self.turns.to_trainer()
+        self.turns.to_update()
         offer = self.trainers.offer(str(self.version), self.engines.workers, True, self.engines.urls)
         failed = self.engines.update(offer, self.trainers.send, "abort")
         self.trainers.sent()
+        self.turns.to_engines()
         if failed:
             raise EngineError(f"engines {failed} did not take version {self.version} a second time")
         return [tensor.name for bucket in offer.buckets for tensor in bucket.tensors]
