@@ -23,7 +23,8 @@ from vime.toy.words import LETTERS, write_rows  # noqa: E402
 _ROWS = 16384
 
 
-def words(seed: int) -> Iterator[str]:
+def words(seed: int, letters: int = 0) -> Iterator[str]:
+    """In the place of the toy's own, whose words all have `letters` letters."""
     rng = random.Random(seed)
     while True:
         yield "".join(rng.choice(LETTERS) for _ in range(rng.randint(16, 24) if rng.random() < 0.2 else 3))

@@ -125,16 +125,16 @@ def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True)
+    figure, axes = pyplot.subplots(figsize=(8, 4.5))
     for name, one in found.items():
-        label = f"{name}, lag {statistics.fmean(one['staleness_mean']):.1f} on average, {max(one['staleness_max']):.0f} at most"
-        axes[0].plot(range(1, len(one["rewards"]) + 1), smooth(one["rewards"]), label=label)
-        axes[1].plot(one["ends"], smooth(one["rewards"]))
-    axes[0].set(xlabel="training step", ylabel=f"training reward, mean of {WINDOW} steps")
-    axes[1].set(xlabel="seconds from the first step")
-    axes[0].legend(fontsize=7, loc="upper left")
-    for one in axes:
-        one.grid(alpha=0.3)
+        mean, most = statistics.fmean(one["staleness_mean"]), max(one["staleness_max"])
+        label = f"{name}: lag {mean:.1f} on average, {most:.0f} at most"
+        axes.plot(range(1, len(one["rewards"]) + 1), smooth(one["rewards"]), label=label)
+    axes.set(
+        xlabel="training step", ylabel=f"training reward, mean of {WINDOW} steps", title="The toy under each schedule"
+    )
+    axes.legend(fontsize=8, loc="upper left")
+    axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=130)
 
