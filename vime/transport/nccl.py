@@ -67,16 +67,12 @@ class Group:
             lambda: all(work.is_completed() for work in pending), self.store, deadline, "a weight broadcast did not end"
         )
 
-    def close(self, broken: bool = False) -> None:
-        """Free the communicator; with `broken` without waiting for what is under way."""
+    def close(self) -> None:
+        """Free the communicator, without waiting for the other side: it may be gone."""
         group, self._group = self._group, None
-        if group is None:
-            return
-        with contextlib.suppress(Exception):
-            if broken and hasattr(group, "abort"):
-                group.abort()
-            else:
-                group.shutdown()
+        if group is not None:
+            with contextlib.suppress(Exception):
+                getattr(group, "abort", group.shutdown)()
 
 
 class Sender:
@@ -118,9 +114,9 @@ class Sender:
         announce_sent(store, offer.version)
         return len(slots) * size
 
-    def close(self, broken: bool = False) -> None:
+    def close(self) -> None:
         if self._group is not None:
-            self._group.close(broken)
+            self._group.close()
             self._group = None
 
 
@@ -152,7 +148,7 @@ class Receiver:
         try:
             yield from self._buckets(offer, deadline)
         except BaseException:
-            self.close(broken=True)
+            self.close()
             raise
 
     def _buckets(self, offer: Offer, deadline: float) -> Iterator[tuple[BucketMeta, torch.Tensor]]:
@@ -171,7 +167,7 @@ class Receiver:
         if sums and not torch.equal(announced, torch.stack(sums)):
             raise EngineError("weights arrived damaged: the sums of the buckets are others than the trainer's")
 
-    def close(self, broken: bool = False) -> None:
+    def close(self) -> None:
         if self._group is not None:
-            self._group.close(broken)
+            self._group.close()
         self._group = self._store = self._address = None

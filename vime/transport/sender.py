@@ -197,15 +197,15 @@ class NcclSender(_Streamed):
         try:
             self.staging = self._sender.send(self._offer, self._trainer.iter_hf_weights())
         except BaseException:
-            self.reset(broken=True)
+            self.reset()
             raise
 
     def done(self) -> None:
         return None
 
-    def reset(self, broken: bool = False) -> None:
+    def reset(self) -> None:
         if self._sender is not None:
-            self._sender.close(broken)
+            self._sender.close()
         self._sender = None
 
 
