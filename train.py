@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
             print(describe(resolve_plan(args)))
             return 0
         with open_run(args, prepared) as run:
-            loop(run)
+            run.to_end(loop)
             run.finish()
         return 0
     except VimeError as error:

@@ -258,6 +258,8 @@ def queue(args: Namespace) -> Iterator[Problem]:
             "--save-debug-rollout-data names an index (.straw.json), which needs --rollout-data-transport straw",
             "a .pt file holds the samples itself",
         )
+    if args.rollout_data_transport == "nixl":
+        yield Problem("--rollout-data-transport nixl is not supported", "object-store, or straw for a durable queue")
     if args.rollout_data_transport != "straw":
         return
     if find_spec("straw") is None:

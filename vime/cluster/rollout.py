@@ -44,7 +44,8 @@ class RolloutManager:
         self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
         self.context.models = {group.name: FrozenModel(group.name) for group in frozen}
         install(self.context)
-        self.source = load_hook("data_source_path", args.data_source_path)(args)
+        self._open_source = load_hook("data_source_path", args.data_source_path)
+        self.source = self._open_source(args)
         self.store = self.context.store = open_store(args, self.source)
         self._rollout = load_hook("rollout_function_path", args.rollout_function_path)
         self._evaluate = load_hook("eval_function_path", args.eval_function_path)
@@ -90,6 +91,7 @@ class RolloutManager:
         samples = flatten(output.samples)
         if self.args.trace_samples:
             spans.append(Path(self.args.run_dir), spans.record(rollout_id, samples, self.args.trace_samples))
+        self._export(rollout_id, output.samples)
         tokens = sum(sample.response_length for sample in samples)
         # Of a pool that ran before anybody asked, only it knows how long the samples took.
         took = output.metrics.get("rollout/pool/seconds", elapsed)
@@ -108,6 +110,7 @@ class RolloutManager:
         result = eval_output(
             self._evaluate(self.args, rollout_id, self.source, evaluation=True), self.args.eval_function_path
         )
+        self._export(f"eval_{rollout_id}", [list(entry["samples"]) for entry in result.data.values()])
         option = "custom_eval_rollout_log_function_path"
         if (path := self.args.custom_eval_rollout_log_function_path) and load_hook(option, path)(
             rollout_id, self.args, result.data, result.metrics
@@ -124,6 +127,18 @@ class RolloutManager:
             for s in first[:_EXAMPLES]
         ]
         return result.metrics | means | {"datasets": list(result.data)}, answers
+
+    def _export(self, rollout_id: int | str, groups: list[list[Any]]) -> None:
+        """With --save-debug-rollout-data: the samples of a step or an evaluation as an archive."""
+        from vime.durable.archive import INDEX, RolloutArchive
+
+        if self.args.save_debug_rollout_data is None:
+            return
+        path = self.args.save_debug_rollout_data.format(rollout_id=rollout_id)
+        if path.endswith(INDEX):
+            self.store.archive(Path(path), rollout_id, groups)
+        else:
+            RolloutArchive.save(path, rollout_id, [sample for group in groups for sample in group])
 
     def trained(self, rollout_id: int) -> None:
         """The trainer has taken the batch of this step."""
@@ -145,8 +160,20 @@ class RolloutManager:
         """The data source's own account, where it keeps one."""
         return self.source.ledger().line() if hasattr(self.source, "ledger") else None
 
+    def restart(self, rollout_id: int) -> None:
+        """The trainer went back to the checkpoint of this step: begin anew after it, in this process."""
+        from vime.rollout.pool.store import open_store
+
+        self.close()
+        self.source = self._open_source(self.args)
+        self.store = self.context.store = open_store(self.args, self.source)
+        self.load(rollout_id)
+
     def close(self) -> None:
-        """The run is over."""
+        """The run is over: what is in flight goes back to the store."""
+        if self.context.pool is not None:
+            loop.run_async(self.context.pool.close())
+            self.context.pool = None
         self.store.close()
 
 
@@ -197,6 +224,9 @@ class Rollouts:
 
     def save(self, rollout_id: int) -> None:
         self._wait(self.actor.save.remote(rollout_id), "data source")
+
+    def restart(self, rollout_id: int) -> None:
+        self._wait(self.actor.restart.remote(rollout_id), "rollout manager")
 
     def committed(self, rollout_id: int) -> None:
         self._wait(self.actor.committed.remote(rollout_id), "data source")

@@ -5,19 +5,24 @@ from __future__ import annotations
 import contextlib
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from vime import environment
 from vime.arguments.plan import resolve_plan
 from vime.cluster.engine import EngineGroup, start_engines
+from vime.cluster.halves import NoEngines, NoTrainers, NoUpdates, ReplayedRollouts
+from vime.cluster.recovery import recover
 from vime.cluster.rollout import Rollouts
 from vime.cluster.session import Session
 from vime.cluster.trainer import TrainerGroup, start_trainers
 from vime.cluster.verify import verify_weights
 from vime.cluster.weights import WeightUpdater
 from vime.engine.patch_stack import installed_stack
+from vime.errors import VimeError
 from vime.observe import trace
 from vime.observe.console import Console
 from vime.observe.derived import waits
@@ -48,6 +53,20 @@ class Run:
     answers: list[dict[str, Any]] = field(default_factory=list)
     #: Figures of the present step that are known before it ends.
     noted: dict[str, float] = field(default_factory=dict)
+    #: Starts the trainers again; takes how often that was done before, and that once more.
+    respawn: Callable[[int], TrainerGroup] = field(kw_only=True)
+    recoveries: int = 0
+    #: How often a step was gone back to.
+    resumed: Counter[int] = field(default_factory=Counter)
+
+    def to_end(self, loop: Callable[[Run], None]) -> None:
+        """Run `loop` until its last step is done, also across deaths of the trainer (see `recovery`)."""
+        while True:
+            try:
+                return loop(self)
+            except VimeError as error:
+                if not recover(self, error):
+                    raise
 
     def train(self, rollout_id: int, samples: Any) -> tuple[dict[str, float], dict[int, int]]:
         """One rollout's updates, on devices that the engines have left when they are shared. See `TrainerGroup.train`."""
@@ -57,7 +76,9 @@ class Run:
         return moved | learnt, trained
 
     def trained(self, rollout_id: int, samples: Mapping[int, int]) -> None:
-        """The step is done: the ledger first, so that no checkpoint holds a step that it does not know."""
+        """The step is done: the ledger first, so that no checkpoint holds a step that it does not know. What nobody trained stays planned."""
+        if not samples:
+            return
         self.ledger.trained(rollout_id, str(self.weights.version), samples)
         self.rollouts.trained(rollout_id)
 
@@ -139,11 +160,17 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         session.start_ray(plan.devices)
         sizes = [engine.devices for group in args.model_groups for engine in group.engines]
         placement = session.place(plan.trainer_ranks, sizes, plan.devices)
-        engines, frozen = start_engines(args, placement.engines, session.options, session.directory, placement.shared)
+        engines: Any = NoEngines()  # the halves stand in for what a debugging run leaves out
+        frozen: dict[str, Any] = {}
+        if not args.debug_train_only:
+            engines, frozen = start_engines(
+                args, placement.engines, session.options, session.directory, placement.shared
+            )
         for group in (engines, *frozen.values()):
             stack.callback(group.stop)
-        trainers = start_trainers(args, placement.trainers, session.options, session.run_id, placement.shared)
-        rollouts = Rollouts(args, engines)
+        respawn = partial(start_trainers, args, placement.trainers, session.options, session.run_id, placement.shared)
+        trainers: Any = NoTrainers(args) if args.debug_rollout_only else respawn(0)
+        rollouts: Any = ReplayedRollouts(args) if args.debug_train_only else Rollouts(args, engines)
         infos = []
         if args.offload_rollout:
             # A server measures what is free on its device while it starts, so it starts alone there.
@@ -170,12 +197,16 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
             },
         )
         metrics.log("run", start, {"run/save": args.save, "run/rollout_data_dir": _folder(args)})
-        for close in (metrics.close, ledger.close, *(tracker.close for tracker in trackers)):
+        for close in (metrics.close, *(tracker.close for tracker in trackers)):
             stack.callback(close)
-        weights = WeightUpdater(args, trainers, engines, start)
-        yield Run(
-            args, session, trainers, engines, rollouts, weights, console, metrics, ledger, trackers, start, total, begun
-        )
+        half = args.debug_train_only or args.debug_rollout_only
+        weights: Any = NoUpdates(start) if half else WeightUpdater(args, trainers, engines, start)
+        run = Run(
+            args, session, trainers, engines, rollouts, weights, console, metrics, ledger, trackers, start, total, begun,
+            respawn=respawn,
+        )  # fmt: skip
+        stack.callback(lambda: run.ledger.close())
+        yield run
 
 
 def _folder(args: Namespace) -> str | None:

@@ -14,6 +14,8 @@ from vime.cluster.watch import wait
 
 #: A device is shared by a trainer rank and an engine when colocated; Ray only counts, it does not enforce.
 SHARED_FRACTION = 0.4
+#: Seconds for a rank to say that it lives.
+_PING_SECONDS = 10.0
 
 
 class TrainerActor:
@@ -159,6 +161,28 @@ class TrainerGroup:
     def onload(self) -> dict[str, float]:
         return self._all("onload")[0]
 
+    def lost(self) -> list[int]:
+        """Ranks whose process is gone. One that is busy counts as alive."""
+        import ray
+
+        pings = [actor.ping.remote() for actor in self.actors]
+        done, _ = ray.wait(pings, num_returns=len(pings), timeout=_PING_SECONDS)
+        gone = []
+        for rank, ping in enumerate(pings):
+            if ping in done:
+                try:
+                    ray.get(ping)
+                except ray.exceptions.RayActorError:
+                    gone.append(rank)
+        return gone
+
+    def kill(self) -> None:
+        """End all ranks: those that live wait for the dead in a collective."""
+        import ray
+
+        for actor in self.actors:
+            ray.kill(actor)
+
     def _first(self, method: str, *args: Any) -> Any:
         return wait([getattr(self.actors[0], method).remote(*args)], owner="trainer rank 0", deadline=self.deadline)[0]
 
@@ -168,9 +192,14 @@ class TrainerGroup:
 
 
 def start_trainers(
-    args: Namespace, bundles: tuple[Bundle, ...], options: Callable[..., dict[str, Any]], run_id: str, shared: bool
+    args: Namespace,
+    bundles: tuple[Bundle, ...],
+    options: Callable[..., dict[str, Any]],
+    run_id: str,
+    shared: bool,
+    generation: int = 0,
 ) -> TrainerGroup:
-    """One actor a bundle; returns while they start. `options` gives Ray's options for a bundle (see `session`)."""
+    """One actor a bundle; returns while they start. `options` gives Ray's options for a bundle (see `session`), `generation` counts restarts."""
     import ray
 
     from vime.environment import cores, thread_environment
@@ -183,9 +212,9 @@ def start_trainers(
     remote = ray.remote(TrainerActor)
     fraction = SHARED_FRACTION if shared else 1
     actors = [
-        remote.options(name=f"trainer-{rank}", **options(bundle, fraction, environment)).remote(
-            args, rank, len(bundles), run_id
-        )
+        remote.options(
+            name=f"trainer-{rank}" + f"-{generation}" * (generation > 0), **options(bundle, fraction, environment)
+        ).remote(args, rank, len(bundles), run_id)
         for rank, bundle in enumerate(bundles)
     ]
     return TrainerGroup(args, actors)

@@ -36,6 +36,8 @@ class WeightUpdater:
         self.args, self.trainers, self.engines = args, trainers, engines
         self.turns = Turns(args, trainers, engines)
         self.start = self.version = start
+        #: Engines that failed an update and were not replaced, because something else failed first.
+        self.unsure: list[int] = []
 
     @property
     def flushes_next(self) -> bool:
@@ -57,12 +59,13 @@ class WeightUpdater:
         begun = time.perf_counter()
         flush = self.flushes_next
         self.version += 1
-        replaced = self.engines.dead()
+        replaced = sorted({*self.engines.dead(), *self.unsure})
         self.turns.replace(replaced)
         for _ in range(_ATTEMPTS):
             self.turns.to_update()
             offer = self.trainers.offer(str(self.version), self.engines.workers, flush, self.engines.urls)
             failed = self.engines.update(offer, self.trainers.send, _pause_mode(flush))
+            self.unsure = failed
             self.trainers.sent()
             if not failed:
                 self.turns.to_engines()
@@ -70,6 +73,7 @@ class WeightUpdater:
                 return Update(self.version, seconds, offer.nbytes, flush, tuple(replaced))
             self.turns.replace(failed)
             replaced += failed
+            self.unsure = []
         raise EngineError(f"engines {failed} did not take version {self.version} in {_ATTEMPTS} attempts")
 
     def push_again(self) -> list[str]:

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vime import environment
 from vime.data.protocol import Dealt, Group, ResumableDataSource
 from vime.data.source import TRAINED, state_path
 from vime.durable import history, restore
@@ -31,7 +32,7 @@ from vime.durable.files import facts_of, read_json, write_json
 from vime.durable.pool import Fault, Pool
 from vime.durable.queue import FRESH, PARTIAL, UNKNOWN_VERSION, Packed, Queue, control_folder, load_group
 from vime.durable.writer import Accept, Act, Claim, Drop, Release, Writer
-from vime.errors import DataError, UsageError
+from vime.errors import DataError, MachineError, UsageError
 from vime.rollout.pool.store import Batch, MemoryStore, Task
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class DurableStore(MemoryStore):
                 f"--data-source-path: {type(source).__name__} lacks cursor, origin or resume, so a durable queue cannot continue it",
                 hint="see ResumableDataSource in vime/data/protocol.py, or use another transport",
             )
+        enough_files(args)
         self.pool = Pool(Path(args.rollout_data_dir), args, fault)
         self.queue: Queue | None = None
         self._writer: Writer | None = None
@@ -278,6 +280,22 @@ class DurableStore(MemoryStore):
                         "is not what the joint checkpoint was completed with", where=str(root / name), hint=hint
                     )
         return found
+
+
+def enough_files(args: Namespace) -> None:
+    """Raise the limit of open files and say so. Raises MachineError when it does not suffice for the requests in flight and the packs.
+
+    A run in which it did not was seen to die of a storage error after hours.
+    """
+    limit = environment.raise_file_limit()
+    engines = max(1, (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine)
+    needed = 2 * args.vllm_server_concurrency * engines + 512
+    log.info("%s of at most %d, needed %d", limit, limit.hard, needed)
+    if limit.soft < needed:
+        raise MachineError(
+            f"{limit.soft} files may be open, this run may need {needed}",
+            hint=f"raise the hard limit (ulimit -Hn {needed}), or lower --vllm-server-concurrency",
+        )
 
 
 def dealt(known: history.History, waiting: Mapping[int, Group]) -> list[Dealt]:

@@ -135,6 +135,15 @@ def test_a_folder_that_cannot_be_made(straw_args: Callable[..., Namespace], tmp_
         DurableStore(args, RolloutDataSourceWithBuffer(args))
 
 
+def test_too_few_descriptors_are_told_at_the_start(straw_args: Callable[..., Namespace], monkeypatch: Any) -> None:
+    from vime import environment
+
+    monkeypatch.setattr(environment, "raise_file_limit", lambda: environment.FileLimit(1024, 1024, 1024))
+    args = straw_args("--vllm-server-concurrency", "512")
+    with pytest.raises(MachineError, match="1024 files may be open, this run may need 1536"):
+        DurableStore(args, RolloutDataSourceWithBuffer(args))
+
+
 def test_a_lease_that_ran_out_is_taken_again(open_durable: Open) -> None:
     """As after a suspended machine: the process stood still for longer than its leases last."""
     store = open_durable()

@@ -146,12 +146,13 @@ def campaign(runs: Runs, seed: int, chains: int, kills: int, ahead: bool) -> Cou
     return done
 
 
+@pytest.mark.timeout(900)
 def test_killed_anywhere(runs: Runs) -> None:
     """A sample of the campaign, small enough for every day."""
-    done = campaign(runs, seed=1, chains=5, kills=4, ahead=False) + campaign(
-        runs, seed=2, chains=4, kills=4, ahead=True
+    done = campaign(runs, seed=1, chains=3, kills=3, ahead=False) + campaign(
+        runs, seed=2, chains=2, kills=3, ahead=True
     )
-    assert done.total() >= 12, done
+    assert done.total() >= 8, done
 
 
 @pytest.mark.nightly
