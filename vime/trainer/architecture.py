@@ -33,6 +33,12 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, layou
             raise VimeError(f"{number} {what} cannot be cut over --{flag} {ranks}")
     if shape.experts is not None and layout.tensor > 1 and not layout.sequence:
         raise VimeError("experts and --tensor-model-parallel-size need --sequence-parallel", hint="add it")
+    if shape.experts is not None and layout.expert == 1 and layout.expert_tensor != layout.tensor:
+        # Megatron would sum the gradients of such experts over too few ranks.
+        raise VimeError(
+            f"--expert-tensor-parallel-size {layout.expert_tensor} with --tensor-model-parallel-size {layout.tensor} needs "
+            "--expert-model-parallel-size over 1"
+        )
     if layout.sequence and layout.context > 1:
         raise VimeError("--sequence-parallel with --context-parallel-size is not supported", hint="use one of them")
     if layout.expert > 1 and shape.experts is None:

@@ -7,9 +7,11 @@ import traceback
 from multiprocessing.queues import Queue
 from typing import Any
 
+import numpy
 import torch
 from tiny_models import add_supports, make_args, make_samples
 
+from vime.sample import Sample
 from vime.trainer import parallel
 from vime.trainer.trainer import Trainer
 
@@ -30,22 +32,33 @@ def run(rank: int, world: int, ports: list[int], jobs: dict[str, dict[str, Any]]
     results.put((rank, outcomes))
 
 
+def recorded(samples: list[Sample]) -> list[Sample]:
+    """With everything that an engine may record: supports, and experts that no router would choose."""
+    for sample in add_supports(samples):
+        random = numpy.random.default_rng(sample.index)
+        rows = [[random.permutation(8)[:2] for _ in range(2)] for _ in sample.tokens[:-1]]
+        sample.rollout_routed_experts = numpy.array(rows)
+    return samples
+
+
 def train(
     rank: int, world: int, checkpoint: str, flags: dict[str, Any], rollouts: list[int], save_after: int | None = None
 ) -> dict[str, Any]:
     """Train on seeded rollouts; returns metrics of each, exported weights, and log-probabilities of a fixed batch."""
     trainer = Trainer(make_args(checkpoint, **flags), rank=rank, world_size=world)
     start = trainer.init()
+    first_weights = {name: tensor.clone().numpy() for name, tensor in trainer.iter_hf_weights()}
     metrics = []
     for rollout in rollouts:
-        metrics.append(trainer.train(rollout, add_supports(make_samples(4, 2, seed=rollout))))
+        metrics.append(trainer.train(rollout, recorded(make_samples(4, 2, seed=rollout))))
         if rollout == save_after:
             trainer.save(rollout, blob={"cursor": rollout})
     return {
         "start": start,
         "restored": trainer.restored,
+        "first_weights": first_weights,
         "metrics": metrics,
         "weights": {name: tensor.clone().numpy() for name, tensor in trainer.iter_hf_weights()},
-        "log_probs": [x.numpy() for x in trainer.log_probs(add_supports(make_samples(3, 2, seed=77)))],
+        "log_probs": [x.numpy() for x in trainer.log_probs(recorded(make_samples(3, 2, seed=77)))],
         "shard_sizes": sum(p.numel() for p in trainer.model.parameters()),
     }

@@ -139,6 +139,29 @@ def test_heads_that_ranks_do_not_divide_are_refused(checkpoints: dict[str, Path]
         transformer_config(shape, make_args(checkpoints["llama"]), CPU, Layout(4, 4))
 
 
+@pytest.mark.parametrize(
+    ("family", "layout", "said"),
+    [
+        ("qwen3_moe", Layout(2, 2), "need --sequence-parallel"),
+        ("qwen3_moe", Layout(2, 2, expert_tensor=1, sequence=True), "needs --expert-model-parallel-size over 1"),
+        (
+            "qwen3_moe",
+            Layout(4, 2, 2, expert_tensor=2, sequence=True),
+            "--sequence-parallel with --context-parallel-size",
+        ),
+        ("qwen3_moe", Layout(3, expert=3), "8 experts cannot be cut over --expert-model-parallel-size 3"),
+        ("llama", Layout(2, expert=2), "llama has no experts"),
+    ],
+)
+def test_cuts_that_would_train_wrongly_are_refused(
+    checkpoints: dict[str, Path], family: str, layout: Layout, said: str
+) -> None:
+    with pytest.raises(VimeError, match=said):
+        transformer_config(
+            model_shape(read_hf_config(checkpoints[family])), make_args(checkpoints[family]), CPU, layout
+        )
+
+
 def test_export_gives_back_every_bit(checkpoints: dict[str, Path]) -> None:
     for path in checkpoints.values():
         args = make_args(path)

@@ -6,8 +6,6 @@ the sign of a gradient that is zero but for rounding decides nothing). Sums are 
 
 from __future__ import annotations
 
-import multiprocessing
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy
 import pytest
 import rank_jobs
 import torch
+from rank_pool import run_ranks
 
 BASE: dict[str, Any] = {"adam_eps": 1e-3, "clip_grad": 0.5}
 CENTRED: dict[str, Any] = {
@@ -24,6 +23,9 @@ CENTRED: dict[str, Any] = {
     "tis_clip": 3.0,
     "parity_threshold": None,
 }
+pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs
+
+SEQUENCE: dict[str, Any] = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
 SPLITS: dict[str, dict[str, Any]] = {
     "tp2-qwen3": {"family": "qwen3", "tensor_model_parallel_size": 2},
     "tp2-qwen2-chunked": {"family": "qwen2", "tensor_model_parallel_size": 2, "log_probs_chunk_size": 8},
@@ -56,39 +58,27 @@ SPLITS: dict[str, dict[str, Any]] = {
     "dp2-ppo": {"family": "qwen3", "advantage_estimator": "ppo", "gamma": 0.9, "normalize_advantages": True},
     "cp2-centred": {"family": "qwen3", "context_parallel_size": 2} | CENTRED | {"log_probs_chunk_size": 6},
     "tp2-centred": {"family": "llama", "tensor_model_parallel_size": 2} | CENTRED,
+    "tp2sp-qwen3": {"family": "qwen3"} | SEQUENCE,
+    "tp2sp-qwen3_moe": {"family": "qwen3_moe"} | SEQUENCE,
+    "tp2sp-glm4_moe": {"family": "glm4_moe"} | SEQUENCE,
+    "tp2sp-deepseek_v3": {"family": "deepseek_v3", "use_distributed_optimizer": True} | SEQUENCE,
+    "tp2-deepseek_v3-ep2": {"family": "deepseek_v3", "expert_model_parallel_size": 2, "expert_tensor_parallel_size": 1}
+    | SEQUENCE,
+    "tp2-glm4": {"family": "glm4", "tensor_model_parallel_size": 2},
+    "ep2-qwen3_moe": {"family": "qwen3_moe", "expert_model_parallel_size": 2},
+    "ep2-glm4_moe-distopt": {
+        "family": "glm4_moe",
+        "expert_model_parallel_size": 2,
+        "use_distributed_optimizer": True,
+    },
+    "cp2-deepseek_v3": {"family": "deepseek_v3", "context_parallel_size": 2},
+    "tp2sp-replay": {"family": "qwen3_moe", "use_rollout_routing_replay": True} | SEQUENCE,
+    "cp2-replay": {"family": "qwen3_moe", "use_rollout_routing_replay": True, "context_parallel_size": 2},
+    "ep2-replay": {"family": "qwen3_moe", "use_rollout_routing_replay": True, "expert_model_parallel_size": 2},
+    "tp2sp-own-replay": {"family": "deepseek_v3", "use_routing_replay": True, "global_batch_size": 4} | SEQUENCE,
+    "cp2-own-replay": {"family": "qwen3_moe", "use_routing_replay": True, "context_parallel_size": 2},
     "dp2-idle-rank": {"family": "llama", "global_batch_size": 1, "rollout_batch_size": 1},
 }
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-def run_ranks(world: int, jobs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    ports = free_ports(len(jobs))
-    processes = [
-        context.Process(target=rank_jobs.run, args=(r, world, ports, jobs, results), daemon=True) for r in range(world)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        gathered = dict(results.get(timeout=240) for _ in range(world))
-    finally:
-        for process in processes:
-            process.join(timeout=20)
-            if process.is_alive():
-                process.kill()
-    failures = [o for rank in range(world) for o in gathered[rank].values() if isinstance(o, str)]
-    assert not failures, "\n".join(failures)
-    return [gathered[rank] for rank in range(world)]
 
 
 def flags_of(split: dict[str, Any]) -> dict[str, Any]:
@@ -117,19 +107,21 @@ def outcomes(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("name", SPLITS)
 def test_two_processes_equal_one(outcomes: list[dict[str, Any]], checkpoints: dict[str, Path], name: str) -> None:
     split = SPLITS[name]
-    flags = flags_of(split) | {"tensor_model_parallel_size": 1, "context_parallel_size": 1, "log_probs_chunk_size": -1}
-    alone = rank_jobs.train(0, 1, str(checkpoints[split["family"]]), flags, [0, 1, 2])
+    alone = {"expert_model_parallel_size": 1, "expert_tensor_parallel_size": None, "sequence_parallel": False}
+    alone |= {"tensor_model_parallel_size": 1, "context_parallel_size": 1, "log_probs_chunk_size": -1}
+    flags = flags_of(split) | alone
+    single = rank_jobs.train(0, 1, str(checkpoints[split["family"]]), flags, [0, 1, 2])
     for rank in outcomes:
         pair = rank[name]
-        for one, two in zip(alone["metrics"], pair["metrics"], strict=True):
+        for one, two in zip(single["metrics"], pair["metrics"], strict=True):
             assert set(one) == set(two)
             assert two["train/grad_norm"] == pytest.approx(one["train/grad_norm"], rel=1e-4, abs=1e-6)
             for key in one:
                 if key.startswith("train/"):
                     assert two[key] == pytest.approx(one[key], rel=1e-4, abs=2e-5), key
-        for key, expected in alone["weights"].items():
+        for key, expected in single["weights"].items():
             assert numpy.abs(pair["weights"][key] - expected).max() <= 1e-5, key
-        for own, expected in zip(pair["log_probs"], alone["log_probs"], strict=True):
+        for own, expected in zip(pair["log_probs"], single["log_probs"], strict=True):
             assert numpy.abs(own - expected).max() <= 2e-4
 
 

@@ -389,6 +389,33 @@ def test_files_are_written_beside_the_training_that_follows(new_trainer: NewTrai
         assert all(torch.equal(tensor, kept[rollout][name]) for name, tensor in resumed.iter_hf_weights())
 
 
+@pytest.mark.parametrize(("flag", "kept"), [("reset_optimizer_states", True), ("use_stateless_adam", False)])
+def test_every_rollout_begins_with_a_fresh_optimizer(new_trainer: NewTrainer, flag: str, kept: bool) -> None:
+    trainer = new_trainer(**TWO_STEPS, **{flag: True})
+    for rollout in range(2):
+        trainer.train(rollout, make_samples(4, 2, seed=rollout))
+    states = [state for inner in inner_optimizers(trainer.actor.optimizer) for state in inner.state.values()]
+    assert bool(states) is kept
+    assert {int(state["step"]) for state in states} <= {2}  # two steps a rollout, not four
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"use_precision_aware_optimizer": True}, "Transformer Engine"),
+        ({"optimizer_cpu_offload": True, "device": "cuda"}, "--optimizer-cpu-offload is not supported on a GPU"),
+        ({"moe_aux_loss_coeff": 0.01}, "--moe-aux-loss-coeff 0.01 is not supported"),
+        ({"pipeline_model_parallel_size": 2}, "--pipeline-model-parallel-size 2 is not supported"),
+        ({"expert_model_parallel_size": 2}, "does not divide the 1 trainer ranks"),
+    ],
+)
+def test_what_the_trainer_does_not_do_is_said_in_a_line(
+    new_trainer: NewTrainer, flags: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(VimeError, match=said):
+        new_trainer(**flags)
+
+
 def test_a_checkpoint_of_a_step_can_be_chosen(new_trainer: NewTrainer, tmp_path: Path) -> None:
     trainer = new_trainer(save=str(tmp_path))
     for step in range(3):
