@@ -1,8 +1,8 @@
-"""A worked agent that learns on a CPU: the toy's task with the word hidden behind a tool.
+"""A worked agent for a CPU: the toy's task with the word hidden behind a tool.
 
-The user asks `q=`. Only a model that calls the tool `get` learns the word, as the tool's answer `rABCDE=`; its next answer should be `EDCBA`. The
-toy writes one character a token, so a call is an answer that begins with `g` (`letter_tool`). The start knows neither: of its answers one in
-twenty begins with `g`. `examples/agents/run.sh` is the whole command line.
+The user's message is a word that ends with g, as in `rABCDg=`; an answer that begins with g, as the toy's does when it is right, calls the tool `get`
+(`letter_tool`). Its result is another word, `rVWXYZ=`, and the next answer should be `ZYXWV`. The toy's starting checkpoint calls in two of three
+answers and gets 3 % of the letters after a call right: it has never seen a second turn. `examples/agents/run.sh` is the whole command line.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ python -c 'from vime.toy.flags import default_flags; default_flags()'
 python - "$work/agent.jsonl" <<'PY'
 import itertools, json, pathlib, sys
 from vime.toy.words import answer, words
-rows = [json.dumps({"prompt": "q=", "answer": answer(word)}) + "\n" for word in itertools.islice(words(7), 8192)]
+asked, hidden = words(7, 4), words(8)
+pairs = itertools.islice(zip(asked, hidden), 8192)
+rows = [json.dumps({"prompt": f"r{one}g=", "answer": answer(other)}) + "\n" for one, other in pairs]
 pathlib.Path(sys.argv[1]).write_text("".join(rows))
 PY
 PYTHONPATH="${PYTHONPATH:-}:$PWD" exec python train.py \
