@@ -152,6 +152,7 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     result = {"machine": f"{platform.machine()}, {environment.cores()} cores", "steps": args.steps}
     result |= curves(args) if args.what == "curves" else ragged(args)
+    result["load_average"] = [round(value, 1) for value in os.getloadavg()]  # seconds mean little on a busy machine
     path = RESULTS / f"async-{args.what}.json"
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(result, indent=1) + "\n")

@@ -69,7 +69,8 @@ def test_a_step_returns_a_full_scored_batch_in_order(start: Any, engine: Any, sh
 def test_both_ways_of_asking_give_the_same_samples(start: Any, engine: Any) -> None:
     def strip(output: RolloutFnTrainOutput) -> list[dict[str, Any]]:
         return [
-            sample.to_dict() | {"session_id": None, "prefix_cache_info": None} for sample in flatten(output.samples)
+            sample.to_dict() | {"session_id": None, "prefix_cache_info": None, "trace": None}
+            for sample in flatten(output.samples)
         ]
 
     engine.answer = lambda prompt, number: f"{prompt[1:3]}{number}"
