@@ -46,10 +46,18 @@ class Memory:
     reference: int
     engine_weights: int
     kv_cache_per_token: int
+    #: Buckets that an update over device memory holds at a time.
+    buckets: int = 0
 
     @property
     def trainer(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.reference
+        """Of a training step; the reference waits on the host."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def update(self) -> int:
+        """Of a weight update to engines on the trainer's devices, both sides together."""
+        return self.weights + self.engine_weights + self.buckets
 
 
 @dataclass(frozen=True)
@@ -124,6 +132,11 @@ def describe(plan: Plan) -> str:
             f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, reference {_size(memory.reference)} on the host)",
             f"               engine {_size(memory.engine_weights)} of weights a device, {memory.kv_cache_per_token:,} bytes of cache a token",
         ]
+        if plan.processes.colocated and plan.device == "cuda":
+            lines.append(
+                f"               in turns: {_size(memory.trainer)} and activations in training, {_size(memory.update)} in a weight update, "
+                "the engine's share of the device in generation"
+            )
     if plan.engine_flags:
         lines.append(f"engine flags   {' '.join(plan.engine_flags)}")
     lines += [f"no effect      {note}" for note in plan.notes]
@@ -170,6 +183,7 @@ def _memory(args: Namespace, ranks: int) -> Memory:
         reference=local * width if uses_reference else 0,
         engine_weights=count * width // args.rollout_num_gpus_per_engine,
         kv_cache_per_token=args.num_layers * cache_width(args) * width,
+        buckets=min(2 * args.update_weight_buffer_size, count * width) if args.update_weight_transport == "ipc" else 0,
     )
 
 

@@ -94,6 +94,21 @@ def test_the_plan_counts_parameters_as_the_model_has_them(make_args: Make) -> No
     assert memory.kv_cache_per_token == 2 * 4 * 2 * 32 * 4
 
 
+def test_devices_that_are_shared_have_a_plan_for_each_turn(make_args: Make) -> None:
+    plan = resolve_plan(make_args("--device", "cuda", "--colocate", "--actor-num-gpus-per-node", "1", "--bf16"))
+    memory = plan.memory
+    assert memory is not None
+    # Adam in mixed precision: bf16 weights, fp32 gradients, main parameters and two moments.
+    assert memory.trainer == memory.parameters * 18
+    # Both sides' weights, and at most two buckets, here all of the small model.
+    assert memory.update == memory.parameters * 6
+    assert "in turns:" in describe(plan)
+    apart = resolve_plan(make_args("--device", "cuda"))
+    assert apart.memory is not None
+    assert apart.memory.buckets == 0
+    assert "in turns:" not in describe(apart)
+
+
 def test_the_description_names_the_essentials(make_args: Make) -> None:
     text = describe(resolve_plan(make_args("--lr", "3e-4", "--vllm-enforce-eager", "--wandb-key", "secret")))
     for part in (

@@ -86,3 +86,30 @@ def test_too_few_log_probs_are_refused() -> None:
     body["choices"][0]["logprobs"]["flat"].pop()
     with pytest.raises(Exception, match="2 tokens came with 1 log-prob"):
         wire.parse_answer(body, PARAMS, "here")
+
+
+@pytest.mark.engine
+def test_a_real_server_says_the_same_in_both_forms(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vime.engine import client
+
+    params = SamplingParams(max_tokens=12, n=3, seed=5)
+
+    def answers() -> list[Any]:
+        prompt = [5, 14, 15, 16, 17, 18, 40]
+        return list(served.ask(lambda c: c.generate_group(prompt, params, session_id=None, timeout=120)))
+
+    short = answers()
+
+    def at_length(*given: Any) -> dict[str, Any]:
+        body = wire.request_body(*given)
+        del body["sampling_params"]["flat_logprobs"]
+        return body
+
+    monkeypatch.setattr(client, "request_body", at_length)
+    for one, other in zip(short, answers(), strict=True):
+        assert (one.token_ids, one.finish_reason, one.weight_versions) == (
+            other.token_ids,
+            other.finish_reason,
+            other.weight_versions,
+        )
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-6)
