@@ -114,7 +114,7 @@ def store(steps: int) -> dict[str, Any]:
             whole_step(one, step)
             trained = time.perf_counter()
             one.trained(step)
-            one.sync()
+            one.sync(step - 1)
             times[name].append(time.perf_counter() - began)
             if name == "straw":
                 waits.append(time.perf_counter() - trained)

@@ -143,7 +143,7 @@ class RolloutManager:
     def trained(self, rollout_id: int) -> None:
         """The trainer has taken the batch of this step."""
         loop.call_on_loop(self.store.trained, rollout_id)
-        self.store.sync()
+        self.store.sync(rollout_id - 1)
 
     def save(self, rollout_id: int) -> None:
         loop.call_on_loop(self.store.save, rollout_id)

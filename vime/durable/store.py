@@ -2,7 +2,8 @@
 
     claim, release, accept, drop, plan, trained     change memory at once and are committed in the background
     save(step)          writes the data half of the joint checkpoint
-    sync()              waits until all of that is committed; the manager does so before it says that a step is trained or saved
+    sync()              waits until all of that is committed, as the manager does before a checkpoint; after a step it waits for the one
+                        before: the disk has the time of a step, and a crash that comes first takes the step's weights with it
     committed(step)     the trainer's half is there too: the step is behind every recovery
 
 So what a crash can take back is work of the step that was not trained yet, never a step that was; and what it leaves is at most an answer that
@@ -59,6 +60,8 @@ class DurableStore(MemoryStore):
         self._writer: Writer | None = None
         self._known: set[int] = set()
         self._progress = {"trained": -1, "saved": -1, "committed": -1}
+        #: Step -> what was put to the writer when it was trained.
+        self._marks: dict[int, int] = {}
 
     @property
     def writer(self) -> Writer:
@@ -112,6 +115,7 @@ class DurableStore(MemoryStore):
     def trained(self, step: int) -> None:
         super().trained(step)
         self._advance(trained=step)
+        self._marks[step] = self.writer.mark
 
     def save(self, step: int) -> None:
         self._advance(saved=step)
@@ -156,9 +160,12 @@ class DurableStore(MemoryStore):
         self.writer.put(Act(export))
         self.writer.barrier()
 
-    def sync(self) -> None:
+    def sync(self, step: int | None = None) -> None:
         """Raises MachineError when the disk does not take it."""
-        self.writer.barrier()
+        if step is None:
+            self.writer.barrier()
+        elif (mark := self._marks.pop(step, None)) is not None:
+            self.writer.barrier(mark)
 
     def load(self, step: int | None) -> None:
         """Continue after `step`, in the branch in force or in a new one (see `restore`). The log says which, and why.
@@ -167,6 +174,7 @@ class DurableStore(MemoryStore):
         """
         after = -1 if step is None else step
         self._stop()
+        self._marks.clear()
         super().__init__(self.args, self.source)
         with told(self.pool.folder, "reading the rollout queue"):
             checkpoint = self._checkpoint(after)

@@ -82,10 +82,18 @@ class Writer:
             self._put += len(changes)
             self._changed.notify_all()
 
-    def barrier(self) -> None:
-        """Return when everything put so far is committed. Raises MachineError after the deadline, or what stopped the writer."""
+    @property
+    def mark(self) -> int:
+        """How much has been put so far; `barrier` takes it."""
+        return self._put
+
+    def barrier(self, mark: int | None = None) -> None:
+        """Return when everything put so far, or up to `mark`, is committed. Raises MachineError after the deadline, or what stopped the writer."""
         with self._changed:
-            target = self._put
+            target = self._put if mark is None else mark
+            self._check()
+            if self._done >= target:
+                return
             self._urgent += 1
             self._changed.notify_all()
             ended = self._changed.wait_for(

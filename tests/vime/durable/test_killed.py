@@ -26,7 +26,7 @@ from vime.observe.ledger import read_ledger
 ROOT = Path(__file__).resolve().parents[3]
 TOTAL = 6
 PHASES = (
-    *("manager:claimed", "manager:generating", "manager:accepted", "manager:planned", "manager:step on record"),
+    *("manager:claimed", "manager:generating", "manager:accepted", "manager:planned", "manager:step trained"),
     *("manager:data half saved", "manager:committed", "manager:weight update"),
     *(
         "trainer:loaded",

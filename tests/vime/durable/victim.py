@@ -155,8 +155,8 @@ def loop(
         weights = learner.ask("train", repr([sample.to_dict() for group in batch.groups for sample in group]))
         ledger.trained(step, weights, {s.index or 0: s.group_index or 0 for group in batch.groups for s in group})
         store.trained(step)
-        store.sync()
-        point("step on record")
+        store.sync(step - 1)
+        point("step trained")
         if (step + 1) % SAVE_EVERY == 0 or step + 1 == steps.stop:
             store.save(step)
             store.sync()

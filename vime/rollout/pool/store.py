@@ -113,8 +113,8 @@ class Store(Protocol):
         """Write an index of `groups` that refers to the store (``*.straw.json``)."""
         ...
 
-    def sync(self) -> None:
-        """Wait until all that was said is as safe as the store can make it."""
+    def sync(self, step: int | None = None) -> None:
+        """Wait until all that was said is as safe as the store can make it; with `step`, all until that step was trained."""
         ...
 
     def counts(self) -> Counts: ...
@@ -206,7 +206,7 @@ class MemoryStore:
             f"--save-debug-rollout-data {path} is an index, and there is no queue to refer to", hint="name a .pt file"
         )
 
-    def sync(self) -> None:
+    def sync(self, step: int | None = None) -> None:
         pass
 
     def close(self) -> None:
