@@ -43,7 +43,6 @@ UNSUPPORTED = {
     "ci_disable_kl_checker": "there is no such check to turn off",
     "ci_save_grad_norm": "train/grad_norm is in metrics.jsonl",
     "ci_load_grad_norm": "train/grad_norm is in metrics.jsonl",
-    "reset_optimizer_states": "the optimizer's state goes on from step to step",
     "virtual_pipeline_model_parallel_size": "a pipeline rank has one stage",
     "overlap_param_gather": "parameters are gathered when the step ends",
 }
@@ -79,7 +78,6 @@ WITHOUT_EFFECT = {
     "decoder_last_pipeline_num_layers": "layers are spread evenly over pipeline ranks",
     "deterministic_mode": "on a CPU every step repeats bit for bit; on a GPU the kernels decide",
     "overlap_cpu_optimizer_d2h_h2d": "copies of the optimizer's state are not overlapped",
-    "use_precision_aware_optimizer": "moments are kept in float32",
     "rollout_io_concurrency": "what a step writes is one write",
     "routing_replay_prefetch_microbatches": "routes travel with their samples",
 }

@@ -54,11 +54,13 @@ def problems_of(command: list[str]) -> list[str]:
     from vime.arguments import parse_args
     from vime.arguments.plan import resolve_plan
     from vime.hooks import check_hooks
+    from vime.trainer.refusals import check_flags
 
     try:
         device = [] if "--device" in command else ["--device", "cuda"]
         args = parse_args([*command, *device, "--dry-run", "--assume-files"])
         check_hooks(args)
+        check_flags(args)
         resolve_plan(args)
     except Problems as error:
         return [problem.title + (f" ({problem.hint})" if problem.hint else "") for problem in error.problems]

@@ -120,6 +120,9 @@ _FROM_CHECKPOINT = "the model follows from the checkpoint's config.json"
 #: Flags of slime, and of the Megatron that it patches, without a place here.
 OTHER_FLAGS: dict[str, Rule] = {
     "--disable-rollout-global-dataset": _gone("give a class of your own with --data-source-path"),
+    "--use-precision-aware-optimizer": _gone("it needs Transformer Engine's optimizer; moments are float32"),
+    "--optimizer-cpu-offload": _gone("--use-distributed-optimizer shares the optimizer's state between ranks"),
+    "--overlap-cpu-optimizer-d2h-h2d": _gone("--use-distributed-optimizer shares the optimizer's state between ranks"),
     "--prefill-num-servers": _gone("regular engines prefill and decode"),
     "--spec": _gone(_FROM_CHECKPOINT),
     "--use-gated-attention": _gone(_FROM_CHECKPOINT),

@@ -49,7 +49,8 @@ def _refusals(args: Any) -> Iterator[tuple[str, str | None]]:
             "--use-distributed-optimizer shares the state between ranks",
         )
     for name in ("moe_aux_loss_coeff", "moe_z_loss_coeff"):
-        if getattr(args, name, None):
+        value = getattr(args, name, None)
+        if any(value) if isinstance(value, list) else value:
             # Megatron scales its gradient by tokens, ours is already divided by those of the step.
             yield (
                 f"--{name.replace('_', '-')} {getattr(args, name)} is not supported: routers learn from the policy's loss",
