@@ -70,7 +70,7 @@ class Session:
     def start_ray(self, devices: int) -> None:
         """Join the cluster that RAY_ADDRESS names, else start one in this run's processes, as light as Ray can be.
 
-        `devices` is how many the run places; on a CPU they are only a count, which may exceed the cores.
+        `devices` is how many the run places; on a CPU they are only a count, which may exceed the cores. Raises MachineError when Ray does not start.
         """
         if not sys.stderr.isatty():
             os.environ.setdefault("RAY_COLOR_PREFIX", "0")
@@ -81,17 +81,22 @@ class Session:
         import ray
 
         common: dict[str, Any] = {"namespace": self.run_id, "logging_level": logging.ERROR, "log_to_driver": True}
-        if os.environ.get("RAY_ADDRESS"):
-            ray.init(address="auto", **common)
-            return
-        ray.init(
-            num_cpus=devices + 2,  # the rollout manager, and one to spare
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=self.record.ray_directory,
-            _system_config={"metrics_report_interval_ms": 0, "enable_autoscaler_v2": False},
-            **common,
-        )
+        attached = bool(os.environ.get("RAY_ADDRESS"))
+        own: dict[str, Any] = {
+            "num_cpus": devices + 2,  # the rollout manager, and one to spare
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "_temp_dir": self.record.ray_directory,
+            "_system_config": {"metrics_report_interval_ms": 0, "enable_autoscaler_v2": False},
+        }
+        try:
+            ray.init(**({"address": "auto"} if attached else own), **common)
+        except Exception as error:  # Ray raises plain Exceptions, and gives a machine that is too busy 30 seconds
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            hint = (
+                "is the cluster of RAY_ADDRESS up?" if attached else "a busy machine is too slow for Ray's 30 seconds"
+            )
+            raise MachineError(f"Ray did not start: {said}", hint=hint) from error
 
     def reserve(self, devices: int) -> list[Bundle]:
         """Reserve `devices` and say where they are. Raises MachineError when the cluster has not that many."""
