@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import socket
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 #: Ray's shared memory. Rollouts of text are small; larger ones spill.
 _OBJECT_STORE_BYTES = 256 << 20
+_CONNECT_SECONDS = 5.0
 _PLACEMENT_SECONDS = 120.0
 
 
@@ -82,6 +84,8 @@ class Session:
 
         common: dict[str, Any] = {"namespace": self.run_id, "logging_level": logging.ERROR, "log_to_driver": True}
         attached = bool(os.environ.get("RAY_ADDRESS"))
+        if attached:
+            _reach(os.environ["RAY_ADDRESS"])
         own: dict[str, Any] = {
             "num_cpus": devices + 2,  # the rollout manager, and one to spare
             "include_dashboard": False,
@@ -148,3 +152,17 @@ class Session:
 
 
 Options = Callable[[Bundle, float, dict[str, str]], dict[str, Any]]
+
+
+def _reach(address: str) -> None:
+    """Raises MachineError unless something listens at ``host:port``: Ray itself would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():  # "auto" and the like, which Ray resolves
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise MachineError(
+            f"no Ray cluster answers at RAY_ADDRESS={address}: {error.strerror or error}",
+            hint="start it, or unset RAY_ADDRESS for a cluster of this run's own",
+        ) from error

@@ -22,5 +22,7 @@ def test_each_has_a_test_that_exists_or_a_reason(trouble: dict) -> None:
     assert bool(trouble["note_en"]) == bool(trouble["note_zh"])
     for test in trouble["tests"]:
         path, _, name = test.partition("::")
-        names = {node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)}
+        names = {
+            node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)
+        }
         assert name in names, test
