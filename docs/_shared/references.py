@@ -177,7 +177,11 @@ def engine_flags() -> str:
     from vime.migrate.names import OTHER_FLAGS, SGLANG_FLAGS
 
     return "\n".join(
-        ["| slime | vime |", "|---|---|", *(f"| `{old}` | {_flag(rule.text())} |" for old, rule in (SGLANG_FLAGS | OTHER_FLAGS).items())]
+        [
+            "| slime | vime |",
+            "|---|---|",
+            *(f"| `{old}` | {_flag(rule.text())} |" for old, rule in (SGLANG_FLAGS | OTHER_FLAGS).items()),
+        ]
     )
 
 
@@ -189,7 +193,9 @@ def troubles(language: str) -> str:
     heads = {"en": ("Report", "Trouble", "Held by"), "zh": ("报告", "问题", "由谁保证")}[language]
     lines = [f"| # | {' | '.join(heads)} |", "|---|---|---|---|"]
     for one in tomllib.loads((Path(__file__).parent / "troubles.toml").read_text(encoding="utf-8"))["trouble"]:
-        held = "; ".join([*([one[f"note_{language}"]] if one[f"note_{language}"] else []), *(f"`{test}`" for test in one["tests"])])
+        held = "; ".join(
+            [*([one[f"note_{language}"]] if one[f"note_{language}"] else []), *(f"`{test}`" for test in one["tests"])]
+        )
         lines.append(f"| {one['number']} | {_cell(one['source'])} | {_cell(one[language])} | {_cell(held)} |")
     return "\n".join(lines)
 
