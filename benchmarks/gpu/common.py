@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as a run gives it to trainers and engines
 
 #: Where models and runs go: a scratch folder, since they are large and random.
-WORK = Path(os.environ.get("VIME_BENCH_DIR") or "/tmp/vime-bench")
+WORK = Path(os.environ.get("VIME_BENCH_DIR") or Path(tempfile.gettempdir(), "vime-bench"))
 #: bf16 without sparsity, by the data sheet of the H100 and H200 SXM; MFU is against this.
 PEAK_FLOPS = 989e12
 
