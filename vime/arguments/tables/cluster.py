@@ -59,7 +59,10 @@ CLUSTER = Section(
             "--rollout-num-gpus-per-engine", 1, "devices of one engine: its tensor x pipeline x data parallel size"
         ),
         integer(
-            "--num-gpus-per-node", None, "devices of a node; on a CPU, ranks", default_text="those visible with CUDA, 1 on a CPU"
+            "--num-gpus-per-node",
+            None,
+            "devices of a node; on a CPU, ranks",
+            default_text="those visible with CUDA, 1 on a CPU",
         ),
         switch("--colocate", "trainer and engines share devices and take turns"),
         switch("--offload", "same as --offload-train --offload-rollout"),
