@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import traceback
 from multiprocessing.queues import Queue
 from typing import Any
@@ -16,12 +17,29 @@ from vime.trainer import parallel
 from vime.trainer.trainer import Trainer
 
 
-def run(rank: int, world: int, ports: list[int], jobs: dict[str, dict[str, Any]], results: Queue[Any]) -> None:
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def agree_on_port(rank: int, world: int, ports: Queue[int]) -> int:
+    """Chosen right before it is used: one that is free now is soon somebody else's."""
+    if rank:
+        return ports.get(timeout=600)
+    port = free_port()
+    for _ in range(world - 1):
+        ports.put(port)
+    return port
+
+
+def run(rank: int, world: int, ports: Queue[int], jobs: dict[str, dict[str, Any]], results: Queue[Any]) -> None:
     """Do every job on this rank, each in a fresh world, and report (rank, {job: outcome or traceback})."""
     torch.set_num_threads(1)
     outcomes: dict[str, Any] = {}
-    for port, (name, job) in zip(ports, jobs.items(), strict=True):
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    for name, job in jobs.items():
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(agree_on_port(rank, world, ports)))
         try:
             outcomes[name] = train(rank, world, **job)
         except Exception:
