@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 #: Ray's shared memory. Rollouts of text are small; larger ones spill.
 _OBJECT_STORE_BYTES = 256 << 20
+#: Ray's own 30 seconds are too few on a machine that others load.
+_RAY_SECONDS = "180"
 _CONNECT_SECONDS = 5.0
 _PLACEMENT_SECONDS = 120.0
 
@@ -80,6 +82,7 @@ class Session:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_enable_metrics_collection", "0")
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", _RAY_SECONDS)
         import ray
 
         common: dict[str, Any] = {"namespace": self.run_id, "logging_level": logging.ERROR, "log_to_driver": True}
@@ -98,7 +101,9 @@ class Session:
         except Exception as error:  # Ray raises plain Exceptions, and gives a machine that is too busy 30 seconds
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             hint = (
-                "is the cluster of RAY_ADDRESS up?" if attached else "a busy machine is too slow for Ray's 30 seconds"
+                "is the cluster of RAY_ADDRESS up?"
+                if attached
+                else "a busy machine may be too slow: RAY_raylet_start_wait_time_s gives it more"
             )
             raise MachineError(f"Ray did not start: {said}", hint=hint) from error
 
