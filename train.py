@@ -35,14 +35,13 @@ def loop(run: Run) -> None:
         # Refuses, naming the first layer that differs, when trainer and engine disagree (--parity-threshold).
         learnt, trained = run.train(rollout_id, samples)
         done = time.time()
-        run.trained(rollout_id, trained)
+        run.trained(rollout_id, trained, metrics | learnt)
+        run.trace(rollout_id, first, [("generate", began, generated), ("train", generated, done)])
         if due(rollout_id, args.save_interval, run.total) and args.save:
             run.save(rollout_id)
         if args.save_hf and due(rollout_id, args.save_interval, run.total):
             run.trainers.save_hf(args.save_hf.format(rollout_id=rollout_id))
         pushed = run.push_weights()
-        spans = [("generate", began, generated), ("train", generated, done), ("update weights", done, time.time())]
-        run.trace(rollout_id, first, spans)
         run.record_step(rollout_id, metrics | learnt | pushed | {"perf/step_time": time.time() - began})
         if due(rollout_id, args.eval_interval, run.total):
             run.evaluate(rollout_id + 1)

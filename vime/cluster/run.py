@@ -75,10 +75,11 @@ class Run:
         learnt, trained = self.trainers.train(rollout_id, samples)
         return moved | learnt, trained
 
-    def trained(self, rollout_id: int, samples: Mapping[int, int]) -> None:
-        """The step is done: the ledger first, so that no checkpoint holds a step that it does not know. What nobody trained stays planned."""
+    def trained(self, rollout_id: int, samples: Mapping[int, int], metrics: Mapping[str, Any]) -> None:
+        """The step is done: ledger and metrics first, so that no checkpoint holds a step that they do not know. What nobody trained stays planned."""
         if not samples:
             return
+        self.metrics.log("step", rollout_id, metrics)
         self.ledger.trained(rollout_id, str(self.weights.version), samples)
         self.rollouts.trained(rollout_id)
 
@@ -113,7 +114,7 @@ class Run:
         )
 
     def record_step(self, rollout_id: int, metrics: Mapping[str, Any]) -> None:
-        """One finished step: metrics everywhere they go."""
+        """One finished step: metrics everywhere they go, in the file instead of those that `trained` wrote."""
         metrics = dict(metrics) | waits(metrics) | self.noted
         self.noted.clear()
         self._record("step", rollout_id, metrics)

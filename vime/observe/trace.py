@@ -1,4 +1,4 @@
-"""The life of one sample of each step, as spans in a JSONL file: dealt, generated, scored, trained, outlived by new weights."""
+"""The life of one sample of each step, as spans in a JSONL file: dealt, generated, scored, trained."""
 
 from __future__ import annotations
 

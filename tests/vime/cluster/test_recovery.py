@@ -69,7 +69,7 @@ def make_run(tmp_path: Path) -> Callable[..., Run]:
         args = Namespace(**given | flags)
         saved: list[int] = []
         said: list[str] = []
-        anything: Any = Namespace(say=said.append)
+        anything: Any = Namespace(say=said.append, log=lambda kind, step, metrics: None)
         trainers: Any = Trainers(deaths, saved)
         engines: Any = NoEngines()
         run = Run(
@@ -86,7 +86,7 @@ def loop(run: Run) -> None:
     """train.py's, without engines. A checkpoint every second step."""
     for step in range(run.start, run.total):
         _, trained = run.trainers.train(step, None)
-        run.trained(step, trained)
+        run.trained(step, trained, {})
         if step % 2:
             run.save(step)
 
@@ -207,5 +207,5 @@ def test_a_run_is_put_together(
         assert isinstance(run.trainers, NoTrainers if half == "rollouts" else Trainers)
         assert isinstance(run.engines, NoEngines if half == "training" else Stub)
         assert isinstance(run.weights, WeightUpdater if half == "whole" else NoUpdates)
-        run.trained(0, run.trainers.train(0, None)[1])
+        run.trained(0, run.trainers.train(0, None)[1], {})
     assert len(read_ledger(tmp_path / "ledger.jsonl")) == (0 if half == "rollouts" else 1)
