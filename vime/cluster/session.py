@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 #: Ray's shared memory. Rollouts of text are small; larger ones spill.
 _OBJECT_STORE_BYTES = 256 << 20
-#: Ray's own 30 seconds are too few on a machine that others load.
+#: What Ray's node waits for its helpers; its own 30 seconds are too few on a machine that others load. (Python's side waits 30 whatever is set.)
 _RAY_SECONDS = "180"
 _CONNECT_SECONDS = 5.0
 _PLACEMENT_SECONDS = 120.0
@@ -103,7 +103,7 @@ class Session:
             hint = (
                 "is the cluster of RAY_ADDRESS up?"
                 if attached
-                else "a busy machine may be too slow: RAY_raylet_start_wait_time_s gives it more"
+                else "a busy machine may be too slow for Ray's 30 seconds: give the command again"
             )
             raise MachineError(f"Ray did not start: {said}", hint=hint) from error
 
