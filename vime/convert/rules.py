@@ -52,15 +52,21 @@ def _cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """Every rank holds the whole tensor."""
+class _OfOne:
+    """A rule for a parameter that is made of one tensor."""
 
     source: str
-    cut: ClassVar[int | None] = None
 
     @property
     def sources(self) -> tuple[str, ...]:
         return (self.source,)
+
+
+@dataclass(frozen=True)
+class Whole(_OfOne):
+    """Every rank holds the whole tensor."""
+
+    cut: ClassVar[int | None] = None
 
     def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
         return read(self.source)[:]
@@ -70,53 +76,36 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Rows:
+class _Divided(_OfOne):
+    """Equal blocks along the dimension `cut`."""
+
+    cut: ClassVar[int]
+
+    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
+        source = read(self.source)
+        return source[(slice(None),) * self.cut + (_block(_length(source, self.cut), rank, size),)]
+
+    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
+        return (_cat(shards, self.cut),)
+
+
+class Rows(_Divided):
     """Cut along the output features: the weight of a column-parallel layer."""
 
-    source: str
-    cut: ClassVar[int | None] = 0
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source,)
-
-    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
-        source = read(self.source)
-        return source[_block(_length(source, 0), rank, size)]
-
-    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
-        return (_cat(shards),)
+    cut = 0
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(_Divided):
     """Cut along the input features: the weight of a row-parallel layer."""
 
-    source: str
-    cut: ClassVar[int | None] = 1
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source,)
-
-    def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
-        source = read(self.source)
-        return source[:, _block(_length(source, 1), rank, size)]
-
-    def merge(self, shards: Sequence[torch.Tensor], shape: ModelShape) -> tuple[torch.Tensor, ...]:
-        return (_cat(shards, 1),)
+    cut = 1
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(_OfOne):
     """Cut along the vocabulary, which Megatron pads with zero rows to a multiple of the ranks."""
 
-    source: str
     cut: ClassVar[int | None] = 0
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source,)
 
     def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
         import torch
@@ -180,15 +169,10 @@ class GateUp:
 
 
 @dataclass(frozen=True)
-class FusedGateUp:
+class FusedGateUp(_OfOne):
     """The same of a tensor that holds the gate above the up projection."""
 
-    source: str
     cut: ClassVar[int | None] = 0
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source,)
 
     def shard(self, read: Read, shape: ModelShape, rank: int, size: int) -> torch.Tensor:
         source = read(self.source)
