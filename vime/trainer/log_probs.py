@@ -72,19 +72,13 @@ class _VocabLogProb(torch.autograd.Function):
         probabilities = scaled.exp()
         total = probabilities.sum(-1)
         weighted = (probabilities * scaled).sum(-1)
-        sums = torch.cat((at_target, total, weighted, at_picks))
-        _reduce(sums, dist.ReduceOp.SUM, group)
-        at_target, total, weighted, at_picks = sums.split([len(peak)] * 3 + [len(at_picks)])
-        log_total = total.log()
+        log_prob, entropy, at_picks, total, _ = _normalise(at_target, total, weighted, at_picks, 0.0, group, picks)
         probabilities.div_(total[:, None])
-        entropy = log_total - weighted / total
-        if picks is not None:
-            at_picks = at_picks - log_total[picks.rows]
         ctx.save_for_backward(probabilities, entropy, *target_place, *(pick_place or ()))
         ctx.pick_rows = None if picks is None else picks.rows
         ctx.temperature, ctx.dtype = temperature, logits.dtype
         ctx.set_materialize_grads(False)
-        return at_target - log_total, entropy, at_picks
+        return log_prob, entropy, at_picks
 
     @staticmethod
     def backward(  # type: ignore[override]
@@ -139,20 +133,15 @@ class _FusedVocabLogProb(torch.autograd.Function):
         top = peak.clone()
         _reduce(top, dist.ReduceOp.MAX, group)
         shrink = (peak - top).exp()
-        sums = torch.cat(
-            (at_target.float() / temperature, total * shrink, weighted * shrink, at_picks.float() / temperature)
+        at_target, at_picks = at_target.float() / temperature, at_picks.float() / temperature
+        log_prob, entropy, at_picks, _, log_total = _normalise(
+            at_target, total * shrink, weighted * shrink, at_picks, top, group, picks
         )
-        _reduce(sums, dist.ReduceOp.SUM, group)
-        at_target, total, weighted, at_picks = sums.split([len(peak)] * 3 + [len(at_picks)])
-        log_total = top + total.log()
-        entropy = log_total - weighted / total
-        if picks is not None:
-            at_picks = at_picks - log_total[picks.rows]
         ctx.save_for_backward(logits, log_total, entropy, *target_place, *(pick_place or ()))
         ctx.pick_rows = None if picks is None else picks.rows
         ctx.temperature, ctx.width = temperature, width
         ctx.set_materialize_grads(False)
-        return at_target - log_total, entropy, at_picks
+        return log_prob, entropy, at_picks
 
     @staticmethod
     def backward(  # type: ignore[override]
@@ -180,6 +169,30 @@ class _FusedVocabLogProb(torch.autograd.Function):
             values = (grad_picks * pick_owned / ctx.temperature).to(grad.dtype)
             grad.index_put_((ctx.pick_rows, pick_column), values, accumulate=True)
         return (grad, *(None,) * 6)
+
+
+def _normalise(
+    at_target: torch.Tensor,
+    total: torch.Tensor,
+    weighted: torch.Tensor,
+    at_picks: torch.Tensor,
+    top: torch.Tensor | float,
+    group: dist.ProcessGroup | None,
+    picks: Picks | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What a row's logits l come to over all ranks: log-probability of the target, entropy, log-probabilities of the picks, sum, logarithm of the sum.
+
+    `total` [n] is this rank's part of sum e^(l - top), `weighted` [n] of sum e^(l - top) l, `at_target` [n] and `at_picks` are l there, zero where another
+    rank owns the column. Where l was reduced by its peak beforehand, `top` is 0.
+    """
+    sums = torch.cat((at_target, total, weighted, at_picks))
+    _reduce(sums, dist.ReduceOp.SUM, group)
+    at_target, total, weighted, at_picks = sums.split([len(total)] * 3 + [len(at_picks)])
+    log_total = total.log() + top
+    entropy = log_total - weighted / total
+    if picks is not None:
+        at_picks = at_picks - log_total[picks.rows]
+    return at_target - log_total, entropy, at_picks, total, log_total
 
 
 def _look_up(
