@@ -12,11 +12,10 @@ from pathlib import Path, PurePosixPath
 from synctool.errors import ConfigError, RepositoryError, UsageError
 from synctool.evidence.standing import Ledger, Target, assess
 from synctool.evidence.store import Evidence, load
-from synctool.git.commits import read_commits
 from synctool.git.diff import PathChange, commit_diffs, tree_diff
 from synctool.git.repo import Repo
-from synctool.mirror.landing import UPSTREAM_COMMIT
 from synctool.patches.stack import Stack, load_stack
+from synctool.plan.history import read_history
 from synctool.plan.manifest import FOLDER, Manifest, read_manifest, recorded_manifests
 from synctool.plan.model import Kind
 from synctool.policy.loading import POLICY_FILE, parse_policy
@@ -96,20 +95,17 @@ def gather(
         dict(Counter(change.status[0] for change in changes)),
         dict(Counter(change.path.partition("/")[0] if "/" in change.path else "." for change in changes)),
         tuple(_left_out(repo, policy, manifest)) if manifest else (),
-        _landed(repo, target) if manifest else {},
+        _landed(repo, target, manifest) if manifest else {},
     )
 
 
-def _landed(repo: Repo, target: Target) -> dict[str, str]:
+def _landed(repo: Repo, target: Target, manifest: Manifest) -> dict[str, str]:
+    """By the reader that plans go by: trailers of squash merges count, syncs that were taken back do not."""
     if target.base is None:
         return {}
-    oids = repo.text("rev-list", "--reverse", f"{target.base}..{target.head}", "--").split()
-    return {
-        value: commit.oid
-        for commit in read_commits(repo.objects, oids)
-        for key, value in commit.trailers
-        if key == UPSTREAM_COMMIT
-    }
+    history = read_history(repo, target.head, target.base)
+    found = {entry.commit: history.recorded(entry.commit, None) for entry in manifest.entries}
+    return {commit: record.downstream for commit, record in found.items() if record is not None}
 
 
 def ledger_for(repo: Repo, target: Target, policy: Policy, evidence: Evidence) -> Ledger:
