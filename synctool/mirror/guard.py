@@ -52,8 +52,8 @@ def leaves_tree(path: str, target: str) -> bool:
     """Whether a symbolic link at ``path`` leads out of the tree, or into git's own folder."""
     if target.startswith("/") or "\0" in target or not target:
         return True
-    reached = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    return reached.split("/")[0] == ".." or is_git_folder(reached.split("/")[0])
+    parts = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)).split("/")
+    return parts[0] == ".." or any(is_git_folder(part) for part in parts)
 
 
 class Neighbours:

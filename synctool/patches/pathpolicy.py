@@ -10,7 +10,7 @@ import posixpath
 from dataclasses import dataclass, field
 
 from synctool.errors import Refused
-from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Tree, check_path
+from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Tree, check_path, is_git_folder
 from synctool.patches.filepatch import FilePatch, PatchText
 
 #: Files that change how git treats other files.
@@ -99,7 +99,7 @@ def check_link_target(path: str, target: bytes, where: str) -> None:
     end = posixpath.normpath(posixpath.join(posixpath.dirname(path), text))
     if not text or text.startswith("/") or "\0" in text or end == ".." or end.startswith("../"):
         raise Refused(f"symbolic link {path!r} leaves the tree: {text!r}", where=where)
-    if any(part.lower() == ".git" for part in end.split("/")):
+    if any(is_git_folder(part) for part in end.split("/")):
         raise Refused(f"symbolic link {path!r} points into .git", where=where)
 
 
