@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from synctool.ci.model import Description
+from synctool.ci.model import Description, covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def check(description: Description, files: Iterable[str]) -> list[Problem]:
     found = []
     claims = [(step.key, entry.rstrip("/")) for step in description.steps for entry in step.tests]
     for test in tests_of(known, description.test_roots):
-        owners = [key for key, entry in claims if test == entry or test.startswith(entry + "/")]
+        owners = [key for key, entry in claims if covers(entry, test)]
         if not owners:
             found.append(Problem("missing", test, "no step runs it; 'vime-sync ci register' adds it"))
         elif len(owners) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
+from pathlib import Path
 from typing import Any
 
 from synctool.ci.model import Description, Step
@@ -34,6 +35,11 @@ def unquote(command: str) -> tuple[str, ...]:
         return tuple(shlex.split(command.replace("$$", "$")))
     except ValueError as error:
         raise ConfigError(f"the shell cannot read this command: {error}", where=command) from error
+
+
+def is_current(target: Path, text: str) -> bool:
+    """Whether the written pipeline is ``text``, to the byte."""
+    return target.is_file() and target.read_bytes() == text.encode()
 
 
 def pipeline(description: Description) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from synctool.errors import ConfigError
+from synctool.textfile import read_text
 
 Key = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
 Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00\r\n]+$")]
@@ -58,6 +59,11 @@ class Description(_Part):
         return self
 
 
+def covers(entry: str, test: str) -> bool:
+    """Whether a step that lists ``entry``, a test file or a folder, runs ``test``."""
+    return test == entry or test.startswith(entry.rstrip("/") + "/")
+
+
 def load(path: Path) -> Description:
     """Read a description.
 
@@ -65,10 +71,8 @@ def load(path: Path) -> Description:
         ConfigError: missing, not TOML, or a field is wrong; ``where`` names the file.
     """
     try:
-        return Description.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ConfigError("no description of the pipeline", where=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return Description.model_validate(tomllib.loads(read_text(path, "description of the pipeline")))
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}", where=str(path)) from error
     except ValidationError as error:
         first = error.errors()[0]

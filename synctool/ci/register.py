@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from synctool.ci.generate import quote, unquote
+from synctool.ci.model import covers
 from synctool.errors import ConfigError, NothingToDo, UsageError
 
 
@@ -22,7 +23,7 @@ def in_description(text: str, step: str, test: str, where: str) -> str:
     document: Any = tomlkit.parse(text)
     for known in document.get("step", []):
         for entry in known.get("tests", []):
-            if test == entry or test.startswith(str(entry).rstrip("/") + "/"):
+            if covers(str(entry), test):
                 raise NothingToDo(f"step {known['key']!r} runs {test} already", where=where)
     for known in document.get("step", []):
         if known["key"] == step:

@@ -22,7 +22,7 @@ def command(context: Context) -> Report:
     Looks at tracked files and at new ones that git does not ignore. Exit code 1 when something is found.
     """
     from synctool.ci.check import Problem, check
-    from synctool.ci.generate import pipeline, render
+    from synctool.ci.generate import is_current, pipeline, render
     from synctool.ci.model import load
 
     repo = context.repo()
@@ -32,7 +32,7 @@ def command(context: Context) -> Report:
     description = load(root / SOURCE)
     found = check(description, files)
     target = root / TARGET
-    if not target.exists() or target.read_text(encoding="utf-8") != render(pipeline(description), SOURCE):
+    if not is_current(target, render(pipeline(description), SOURCE)):
         found.append(Problem("stale", TARGET, f"is not what {SOURCE} gives; run 'vime-sync ci generate'"))
     lines = [f"{one.path}: [{one.rule}] {one.message}" for one in found]
     return Report(

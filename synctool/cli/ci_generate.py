@@ -17,7 +17,7 @@ SOURCE, TARGET = ".buildkite/steps.toml", ".buildkite/pipeline.yml"
 @verb
 def command(context: Context, dry_run: bool) -> Report:
     """Write .buildkite/pipeline.yml from .buildkite/steps.toml. Exit code 4 when it is up to date."""
-    from synctool.ci.generate import pipeline, render
+    from synctool.ci.generate import is_current, pipeline, render
     from synctool.ci.model import load
     from synctool.patches.store import write_atomically
 
@@ -27,7 +27,7 @@ def command(context: Context, dry_run: bool) -> Report:
     target = root / TARGET
     if dry_run:
         return Report("ci generate", {"path": TARGET, "text": text, "dry_run": True}, [text])
-    if target.exists() and target.read_text(encoding="utf-8") == text:
+    if is_current(target, text):
         raise NothingToDo("the pipeline is up to date", where=TARGET)
     write_atomically(target, text.encode())
     return Report(

@@ -11,6 +11,7 @@ from synctool.cli.ci_generate import SOURCE
 from synctool.cli.inputs import work_tree
 from synctool.cli.report import Report
 from synctool.errors import UsageError
+from synctool.textfile import read_text
 
 
 @click.command(name="register")
@@ -26,6 +27,7 @@ def command(context: Context, test: str, step: str, pipeline: Path | None, dry_r
 
     Exit code 4 when a step has it already.
     """
+    from synctool.ci.model import load
     from synctool.ci.register import in_description, in_pipeline
     from synctool.patches.store import write_atomically
 
@@ -33,13 +35,13 @@ def command(context: Context, test: str, step: str, pipeline: Path | None, dry_r
     if not (root / test).is_file():
         raise UsageError("there is no such test", where=test)
     target = pipeline or root / SOURCE
-    try:
-        text = target.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError("there is no such file", where=str(target)) from None
+    if not target.exists():
+        raise UsageError("there is no such file", where=str(target))
+    text = read_text(target, "pipeline" if pipeline else "description of the pipeline")
     if pipeline:
         result = in_pipeline(text, step, ("python", "-m", "pytest", "-q", test), str(target))
     else:
+        load(target)  # says what is wrong with it, with the place
         result = in_description(text, step, test, SOURCE)
     if not dry_run:
         write_atomically(target, result.encode())

@@ -24,9 +24,8 @@ def read_envelope(output: str) -> tuple[dict[str, int], dict[str, str], str]:
             continue
         if isinstance(value, dict) and value.get("schema") == SCHEMA and isinstance(value.get("data"), dict):
             refusal = value["data"].get("refusal")
-            return *_figures(value["data"]), str(refusal["reason"]) if isinstance(
-                refusal, dict
-            ) and "reason" in refusal else ""
+            reason = str(refusal.get("reason", "")) if isinstance(refusal, dict) else ""
+            return *_figures(value["data"]), reason
         start = output.find("\n{", start + 1)
     return {}, {}, ""
 

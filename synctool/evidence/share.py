@@ -32,9 +32,9 @@ def share(repo: Repo, remote: str, who: tuple[str, str]) -> Shared:
     received = 0
     for _ in range(ATTEMPTS):
         there, mine = remote_ref(repo, remote, REF), read_ref(repo, REF)
-        theirs = load(repo, there).facts if there else ()
         if mine == there:
             return Shared(received, 0, mine)
+        theirs = load(repo, there).facts if there else ()
         if there is not None and (mine is None or repo.is_ancestor(mine, there)):
             received += len(theirs) - len(load(repo).facts)
             update_refs(repo, [RefUpdate(REF, there, mine)], f"records of {remote}")

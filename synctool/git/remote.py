@@ -7,6 +7,8 @@ scrubbed runner.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from synctool.errors import EnvironmentFailure, Refused, RepositoryError
@@ -67,26 +69,34 @@ def push_ref(repo: Repo, remote: str, oid: str, ref: str) -> bool:
     return True
 
 
-def _talk(repo: Repo, remote: str, verb: str, *words: str) -> str:
-    """One git command that reaches a remote, in the user's environment; the repository's hooks stay off."""
+@contextmanager
+def _caller(repo: Repo, *settings: str, **environment: str) -> Iterator[Any]:
+    """git in the user's environment (proxies, ssh agent, credential helpers) but for variables that point it at another repository. No hooks run."""
     import git
+
+    opened = git.Repo(str(repo.git_dir))
+    try:
+        dropped = {name: "" for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE") if name in os.environ}
+        opened.git.update_environment(GIT_TERMINAL_PROMPT="0", **dropped, **environment)
+        yield opened.git(c=["core.hooksPath=/dev/null", "gc.auto=0", "fetch.recurseSubmodules=false", *settings])
+    finally:
+        opened.close()
+
+
+def _talk(repo: Repo, remote: str, verb: str, *words: str) -> str:
+    """One git command that reaches a remote."""
     from git.exc import GitCommandError
 
     if remote.startswith("-"):
         raise Refused(f"{remote!r} is not a remote")
-    opened = git.Repo(str(repo.git_dir))
     try:
-        dropped = {name: "" for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE") if name in os.environ}
-        opened.git.update_environment(GIT_TERMINAL_PROMPT="0", LC_ALL="C", **dropped)
-        caller = opened.git(c=["core.hooksPath=/dev/null", "gc.auto=0", "protocol.ext.allow=never"])
-        return str(getattr(caller, verb)(*words))
+        with _caller(repo, "protocol.ext.allow=never", LC_ALL="C") as caller:
+            return str(getattr(caller, verb)(*words))
     except GitCommandError as error:
         said = redact(f"{error.stdout} {error.stderr}").strip()
         raise EnvironmentFailure(
             f"git {verb.replace('_', '-')} failed: {said[-400:]}", where=redact(remote), hint="check the remote"
         ) from error
-    finally:
-        opened.close()
 
 
 def fetch_branch(repo: Repo, url: str, branch: str, ref: str, *, progress: Progress = silent) -> tuple[str | None, str]:
@@ -110,24 +120,20 @@ def fetch_branch(repo: Repo, url: str, branch: str, ref: str, *, progress: Progr
         raise Refused(f"{branch!r} is not the name of a branch", hint="mend 'branch' in [upstream] of vime-sync.toml")
     before = read_ref(repo, ref)
     reporter = _reporter(progress, url)
-    opened = git.Repo(str(repo.git_dir))
     try:
-        # The environment is the user's (proxies, ssh agent, credential helpers) but for variables that point git at another repository.
-        dropped = {name: "" for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE") if name in os.environ}
-        opened.git.update_environment(GIT_TERMINAL_PROMPT="0", **dropped)
-        caller = opened.git(c=["core.hooksPath=/dev/null", "gc.auto=0", "fetch.recurseSubmodules=false"])
         git.Git.check_unsafe_protocols(url)
-        process = caller.fetch(
-            url,
-            f"+refs/heads/{branch}:{ref}",
-            "--progress",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-auto-maintenance",
-            as_process=True,
-            universal_newlines=True,
-        )
-        handle_process_output(process, None, reporter.new_message_handler(), finalize_process, decode_streams=False)
+        with _caller(repo) as caller:
+            process = caller.fetch(
+                url,
+                f"+refs/heads/{branch}:{ref}",
+                "--progress",
+                "--no-tags",
+                "--no-write-fetch-head",
+                "--no-auto-maintenance",
+                as_process=True,
+                universal_newlines=True,
+            )
+            handle_process_output(process, None, reporter.new_message_handler(), finalize_process, decode_streams=False)
     except (UnsafeProtocolError, UnsafeOptionError) as error:
         raise Refused(f"the address {redact(url)} is not allowed: {error}") from error
     except GitCommandError as error:
@@ -136,8 +142,6 @@ def fetch_branch(repo: Repo, url: str, branch: str, ref: str, *, progress: Progr
             f"can't fetch {branch} from {redact(url)}: {said[-400:]}",
             hint="check the address and the branch in vime-sync.toml",
         ) from error
-    finally:
-        opened.close()
     after = read_ref(repo, ref)
     if after is None:
         raise RepositoryError(f"the fetch from {redact(url)} left no {ref}")

@@ -25,6 +25,8 @@ from synctool.redact import redact
 if TYPE_CHECKING:
     import requests
 
+    from synctool.patches.pin import Pin
+
 CHUNK = 1 << 20
 SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
@@ -181,6 +183,16 @@ def download(
         raise EnvironmentFailure(
             f"download failed: {redact(str(error))[:300]}", where=redact(candidate.url.partition("#")[0])
         ) from error
+
+
+def download_pinned(pin: Pin, target: Path, progress: Progress = silent) -> None:
+    """Download the archive of a pin from pip's index to ``target``, no larger than the pin says. Its hash is for the caller to check.
+
+    Raises:
+        EnvironmentFailure, Refused: as ``find_sdist`` and ``download``.
+    """
+    config = pip_config()
+    download(find_sdist(pin.package, pin.version, config), target, size=pin.archive.size, config=config, progress=progress)
 
 
 def parse_source(text: str | None) -> Path | None:

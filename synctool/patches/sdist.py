@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from synctool.cli.terminal import Progress, silent
-from synctool.errors import EnvironmentFailure, Refused
-from synctool.patches.acquire import download, find_sdist, pip_config
+from synctool.errors import Refused
+from synctool.patches.acquire import download_pinned
 from synctool.patches.archive import check_archive
 from synctool.patches.pin import Pin
 from synctool.patches.store import cache_folder
 
 
-def kept_archive(pin: Pin, *, offline: bool = False, progress: Progress = silent) -> Path:
+def kept_archive(pin: Pin, *, progress: Progress = silent) -> Path:
     """The archive that the pin names, from the cache if it is still the same, else from the package index.
 
     Raises:
@@ -30,21 +30,13 @@ def kept_archive(pin: Pin, *, offline: bool = False, progress: Progress = silent
     path = folder / pin.archive.name
     if _is_pinned(path, pin):
         return path
-    if offline:
-        raise EnvironmentFailure(
-            f"the archive of {pin.label} is not in the cache",
-            where=str(path),
-            hint="run once without --offline, or give --archive PATH",
-        )
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(str(folder) + ".lock"):
         if _is_pinned(path, pin):  # another process may have got it meanwhile
             return path
         with TemporaryDirectory(dir=folder.parent, prefix="get-") as scratch:
             partial = Path(scratch) / pin.archive.name
-            config = pip_config()
-            candidate = find_sdist(pin.package, pin.version, config)
-            download(candidate, partial, size=pin.archive.size, config=config, progress=progress)
+            download_pinned(pin, partial, progress)
             check_archive(partial, sha256=pin.archive.sha256, size=pin.archive.size)
             os.replace(partial, path)  # noqa: PTH105
     return path

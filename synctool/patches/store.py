@@ -21,7 +21,7 @@ from synctool.errors import EnvironmentFailure, Refused, RepositoryError
 from synctool.git.repo import Repo
 from synctool.git.runner import git_command, run_git, scrubbed_environment
 from synctool.git.tree import Tree
-from synctool.patches.acquire import download, find_sdist, pip_config
+from synctool.patches.acquire import download_pinned
 from synctool.patches.archive import Member, check_archive, file_sha256, read_archive, read_folder
 from synctool.patches.pin import Pin
 from synctool.patches.quoting import quote
@@ -153,10 +153,8 @@ def _build(
 def _archive(pin: Pin, source: Path | None, scratch: Path, progress: Progress) -> tuple[str, Path]:
     if source is not None:
         return str(source), source
-    config = pip_config()
-    candidate = find_sdist(pin.package, pin.version, config)
     path = scratch / "archive"
-    download(candidate, path, size=pin.archive.size, config=config, progress=progress)
+    download_pinned(pin, path, progress)
     return "index", path
 
 
