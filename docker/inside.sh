@@ -6,7 +6,7 @@ layout=$1
 shift
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-python3 - "$layout" <<'PY' | while read -r blob; do tar -xf "$blob" -C "$root" --numeric-owner; done
+blobs=$(python3 - "$layout" <<'PY'
 import json, sys
 from pathlib import Path
 layout = Path(sys.argv[1])
@@ -15,6 +15,8 @@ index = json.loads((layout / "index.json").read_text())
 for layer in json.loads(blob(index["manifests"][0]["digest"]).read_text())["layers"]:
     print(blob(layer["digest"]).resolve())
 PY
+)
+for blob in $blobs; do tar -xf "$blob" -C "$root" --numeric-owner; done
 unshare --mount --net --pid --fork --kill-child sh -euc '
   root=$1; shift
   mount -t proc proc "$root/proc"

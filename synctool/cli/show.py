@@ -49,7 +49,7 @@ def command(context: Context, path: str, side: str | None, all_proposals: bool) 
             )
         text = repo.objects.read(entry.oid, "blob").decode("utf-8", "surrogateescape")
         shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return Report("show", {"path": conflict.path, "side": side, "text": shown}, [shown.removesuffix("\n")])
+        return Report("show", {"path": conflict.path, "side": side, "text": shown}, body=text)
     resolution = session.resolutions.get(conflict.path)
     pieces: Pieces = ()
     if conflict.hunks and conflict.marked is not None:
