@@ -18,10 +18,13 @@ import base64
 import io
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vime.errors import DataError
 from vime.sample import Sample
+
+if TYPE_CHECKING:
+    import torch
 
 NAME = "vime.v1"
 _VERSION = 1
@@ -122,8 +125,6 @@ def _foreign(value: Any, tensors: list[Any], where: str) -> Any:
         return {"$": "image", "base64": base64.b64encode(buffer.getvalue()).decode()}
     if isinstance(value, str):  # a member of a text enumeration
         return str(value)
-    if hasattr(value, "resolve"):  # a tensor that still lies in the queue
-        return _tree(value.resolve(), tensors, where, ())
     raise DataError(
         f"{type(value).__name__} cannot be stored",
         where=where,
@@ -196,16 +197,14 @@ def _value(tree: Any, tensor: Callable[[int], Any]) -> Any:
             image.load()
             return image
         case "array":
-            return restore(tensor(tree["tensor"]), tree["kind"], tree["dtype"])
+            return _restore(tensor(tree["tensor"]), tree["kind"], tree["dtype"])
     raise DataError(f"rollout record with an unknown tag {tree.get('$')!r}")
 
 
-def restore(tensor: Any, kind: str, dtype: str) -> Any:
-    """A stored tensor as what it was. One that still lies in the queue stays there, and knows what it will be."""
+def _restore(tensor: torch.Tensor, kind: str, dtype: str) -> Any:
+    """A stored tensor as what it was."""
     import torch
 
-    if not isinstance(tensor, torch.Tensor):
-        return tensor.typed(kind, dtype)
     if kind in ("ints", "floats"):
         return tensor.tolist()
     tensor = tensor if str(tensor.dtype) == f"torch.{dtype}" else tensor.view(getattr(torch, dtype))
