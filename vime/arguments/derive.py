@@ -40,6 +40,8 @@ def device(args: Namespace) -> None:
 def run(args: Namespace) -> None:
     if args.load_debug_rollout_data:
         args.debug_train_only = True
+    if args.debug_train_only:
+        args.eval_interval = None  # there is no engine to answer
     if args.run_id is None:
         args.run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     if args.run_dir is None:

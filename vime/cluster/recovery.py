@@ -34,6 +34,7 @@ def recover(run: Run, error: VimeError) -> bool:
         or args.load != args.save
         or args.offload_rollout
         or args.offload_train
+        or args.debug_train_only
     ):
         return False
     lost = run.trainers.lost()

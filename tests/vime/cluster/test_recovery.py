@@ -64,6 +64,7 @@ def make_run(tmp_path: Path) -> Callable[..., Run]:
             "save": "x",
             "offload_rollout": False,
             "offload_train": False,
+            "debug_train_only": False,
         }
         given |= {"offload_rollout": False, "flush_cache_interval": 1}
         args = Namespace(**given | flags)
