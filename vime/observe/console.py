@@ -81,6 +81,20 @@ def parity_of(record: Mapping[str, Any]) -> float | None:
     return record.get("train/on_policy_logprob_abs_diff" if stale else "train/train_rollout_logprob_abs_diff")
 
 
+def judged(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records with "parity" as `parity_of` gives it, and "parity/max" where every answer was of the present weights."""
+    return [
+        dict(record)
+        | {
+            "parity": parity_of(record),
+            "parity/max": None
+            if record.get("rollout/staleness/max")
+            else record.get("train/train_rollout_logprob_abs_diff_max"),
+        }
+        for record in records
+    ]
+
+
 def sparkline(values: Sequence[float]) -> str:
     """Values as bars between their least and greatest."""
     if not values:

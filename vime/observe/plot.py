@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vime.errors import UsageError
+from vime.observe.console import judged
 from vime.observe.metrics import read_metrics
 
 #: Reward and its evaluation on top, trust in the run below.
@@ -23,6 +24,7 @@ def plot_run(directory: Path, target: Path | None = None) -> Path:
     steps, evals = read_metrics(directory, "step"), read_metrics(directory, "eval")
     if not steps:
         raise UsageError("no training step is recorded there", where=str(directory))
+    gaps = judged(steps)
     figure, (top, bottom) = pyplot.subplots(2, 1, figsize=_SIZE, sharex=True, height_ratios=(3, 1))
     _line(top, steps, "rollout/raw_reward", "reward of the training samples")
     for name in dict.fromkeys(name for record in evals for name in record["datasets"]):
@@ -31,8 +33,8 @@ def plot_run(directory: Path, target: Path | None = None) -> Path:
     top.set_ylim(0, 1)
     top.legend(loc="lower right", frameon=False)
     top.grid(alpha=0.3)
-    _line(bottom, steps, "train/train_rollout_logprob_abs_diff", "mean")
-    _line(bottom, steps, "train/train_rollout_logprob_abs_diff_max", "max")
+    _line(bottom, gaps, "parity", "mean")
+    _line(bottom, gaps, "parity/max", "max")
     bottom.set_yscale("log")
     bottom.set_ylabel("|Δ log p|\ntrainer, engine")
     bottom.set_xlabel("training step")

@@ -9,6 +9,7 @@ from typing import Any
 
 from vime.errors import UsageError
 from vime.observe import charts, trace
+from vime.observe.console import judged, parity_of
 from vime.observe.metrics import read_lines, read_metrics
 
 _SAMPLES = 12
@@ -19,11 +20,11 @@ _CHARTS: tuple[tuple[str, tuple[tuple[str, str], ...], bool, str], ...] = (
     (
         "Trainer and engine agree",
         (
-            ("train/train_rollout_logprob_abs_diff", "mean"),
-            ("train/train_rollout_logprob_abs_diff_max", "largest"),
+            ("parity", "mean"),
+            ("parity/max", "largest"),
         ),
         True,
-        "|log p trainer - log p engine| of the sampled tokens; flat is right",
+        "|log p trainer - log p engine| of tokens sampled from the present weights; flat is right",
     ),
     ("Loss", (("train/loss", "loss"), ("train/pg_loss", "policy gradient"), ("train/kl_loss", "KL")), False, ""),
     ("Gradient norm", (("train/grad_norm", "gradient norm"),), False, ""),
@@ -70,7 +71,7 @@ def render(directory: Path) -> str:
     return environment.get_template("report.html.j2").render(
         name=directory.resolve().name,
         figures=figures(steps, evals),
-        charts=[one for one in _charts(steps, evals) if one["svg"]],
+        charts=[one for one in _charts(judged(steps), evals) if one["svg"]],
         time_split=charts.stacked(time_split(steps)),
         slowest=slowest(steps),
         samples=_samples(directory),
@@ -82,7 +83,7 @@ def render(directory: Path) -> str:
 def figures(steps: Sequence[Mapping[str, Any]], evals: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """The run in a few numbers: (what, how much)."""
     rewards = _known(steps, "rollout/raw_reward")
-    gaps = _known(steps, "train/train_rollout_logprob_abs_diff")
+    gaps = [gap for step in steps if (gap := parity_of(step)) is not None]
     stale = _known(steps, "rollout/staleness/max")
     seconds = _known(steps, "perf/step_time")
     found = [("steps", f"{len(steps)}")]
@@ -173,7 +174,7 @@ def _short(value: Any) -> str:
 
 
 def _ledger(directory: Path) -> str:
-    from vime.observe.ledger import FILE, count
+    from vime.observe.ledger import FILE, count, read_ledger
 
-    trained = [record["samples"] for record in read_lines(directory / FILE) if "samples" in record]
+    trained = [record["samples"] for record in read_ledger(directory / FILE)]
     return str(count(trained)) if trained else ""
