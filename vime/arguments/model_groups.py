@@ -60,6 +60,11 @@ class ModelGroup:
     def devices(self) -> int:
         return sum(engine.devices for engine in self.engines)
 
+    @property
+    def count(self) -> int:
+        """Servers of the model, whoever started them."""
+        return len(self.urls) or len(self.engines)
+
 
 def model_groups(args: Namespace) -> tuple[ModelGroup, ...]:
     """The served models, the policy first. Raises UsageError naming file and model."""

@@ -84,7 +84,7 @@ def resolve_plan(args: Namespace) -> Plan:
         devices = ranks + sum(group.devices for group in frozen)
     else:
         devices = max(ranks, rollout_devices) if args.colocate else ranks + rollout_devices
-    engines = len(policy.urls) or len(policy.engines)
+    engines = policy.count
     transport = args.update_weight_transport if engines and ranks else "none"
     return Plan(
         device=args.device,
@@ -95,7 +95,7 @@ def resolve_plan(args: Namespace) -> Plan:
             policy.engines[0].devices if policy.engines else args.rollout_num_gpus_per_engine,
             devices,
             args.colocate,
-            tuple((group.name, len(group.urls) or len(group.engines)) for group in frozen),
+            tuple((group.name, group.count) for group in frozen),
         ),
         batches=_batches(args, max(ranks, 1)),
         memory=_memory(args, max(ranks, 1)) if args.num_layers and args.hidden_size and args.vocab_size else None,

@@ -299,10 +299,9 @@ def start_engines(
                 dict(spec.overrides),
             )
 
-        count = len(model.urls) or len(model.engines)
-        if not count:
+        if not model.count:
             raise EngineError("no engine to start", hint="give --rollout-num-gpus")
-        return EngineGroup(args, make, count, label, model.trained, deaths)
+        return EngineGroup(args, make, model.count, label, model.trained, deaths)
 
     started, first = [], 0
     for model in args.model_groups:

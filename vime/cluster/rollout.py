@@ -38,9 +38,8 @@ class RolloutManager:
         self.args = args
         check_hooks(args)
         policy, *frozen = args.model_groups
-        engines = len(policy.urls) or len(policy.engines)
         log_file = Path(args.run_dir).resolve() / "logs" / "router.log"
-        self.router = open_router(args.router_policy, engines, args.router_balance_abs_threshold, log_file)
+        self.router = open_router(args.router_policy, policy.count, args.router_balance_abs_threshold, log_file)
         self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
         self.context.models = {group.name: FrozenModel(group.name) for group in frozen}
         install(self.context)

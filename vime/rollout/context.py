@@ -68,8 +68,7 @@ class RolloutContext:
         self.client = client
         self.tokenizer = tokenizer
         self.serving_version = serving_version
-        policy = args.model_groups[0]
-        self.slots = Slots(args.vllm_server_concurrency * max(1, len(policy.urls), len(policy.engines)))
+        self.slots = Slots(args.vllm_server_concurrency * max(1, args.model_groups[0].count))
         #: Frozen models that are served beside the policy, by their names in --vllm-config.
         self.models: dict[str, FrozenModel] = {}
         #: Where caches outlive an update, a request must not start on a prefix that older weights computed.
