@@ -53,7 +53,6 @@ class Fleet:
     now: float = 0.0
     ends: list[tuple[float, int]] = field(default_factory=list)
     busy: float = 0.0
-    _groups: int = 0
 
     def start(self, task: int) -> None:
         longest = max(min(LONGEST, self.rng.lognormvariate(7.0, 1.0)) for _ in range(self.answers))

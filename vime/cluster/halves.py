@@ -96,7 +96,7 @@ class ReplayedRollouts:
             groups.setdefault(sample.group_index, []).append(sample)
         seconds = time.perf_counter() - began
         metrics = rollout_metrics(self.args, list(groups.values()), {}, seconds=seconds, serving=None)
-        return ray.put(samples), metrics | {"perf/rollout_time": seconds}, samples[0]
+        return ray.put(samples), metrics, samples[0]
 
     def steps(self) -> int:
         return int(self.args.num_rollout)

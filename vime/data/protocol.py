@@ -11,6 +11,11 @@ from vime.sample import Sample
 Group = list[Sample]
 
 
+def oldest_version(group: Group) -> int | None:
+    """The oldest weights that sampled a token of the group; None when no token was sampled."""
+    return min((version for sample in group if (version := sample.oldest_version()) is not None), default=None)
+
+
 @runtime_checkable
 class DataSource(Protocol):
     """Deals groups of unanswered samples and takes unfinished ones back. Built as ``class(args)``."""

@@ -23,7 +23,7 @@ from typing import Any
 
 from vime.data.preflight import columns_of
 from vime.data.prompts import Prompt, fingerprint, load_prompts
-from vime.data.protocol import Dealt, Group
+from vime.data.protocol import Dealt, Group, oldest_version
 from vime.data.tokenizer import load_tokenizer
 from vime.errors import DataError
 from vime.hooks import load_hook
@@ -340,8 +340,8 @@ def _prompts(args: Namespace) -> tuple[Prompt, ...]:
 
 def _oldest(group: Group) -> tuple[int, float]:
     """Continuations first, by the oldest weights among their tokens; fresh groups last."""
-    versions = [version for sample in group if (version := sample.oldest_version()) is not None]
-    return (0, min(versions)) if versions else (1, 0)
+    oldest = oldest_version(group)
+    return (1, 0) if oldest is None else (0, oldest)
 
 
 def _portable(state: dict[str, Any]) -> dict[str, Any]:

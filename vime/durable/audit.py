@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +125,9 @@ def judge(
     # The ledger is written before the queue is told: beyond that, a step died with the weights that it made.
     lost = [record["rollout_id"] for record in ledger if record["rollout_id"] > last]
     ledger = [record for record in ledger if record["rollout_id"] <= last]
-    for line in lineage:
-        fates = _carry_over(fates, lineage, line)
+    for before, line in zip([None, *lineage], lineage, strict=False):
+        if before is not None:
+            fates = _carry_over(fates, before, line)
         limit = last if line.until is None else line.until
         batches |= {
             step: tasks for step, tasks in line.history.batches.items() if line.until is None or step <= line.until
@@ -234,19 +234,19 @@ def audit(run: Path, deep: bool = False) -> Audit:
     return replace(report, findings=tuple(found))
 
 
-def _carry_over(fates: dict[int, Fate], lineage: Sequence[Line], line: Line) -> dict[int, Fate]:
-    """What an earlier branch left open is dealt again by this one, unless this one's data is another."""
-    before = next((one for one, after in pairwise(lineage) if after is line), None)
-    if before is None:
-        return fates
+def _carry_over(fates: dict[int, Fate], before: Line, line: Line) -> dict[int, Fate]:
+    """What the branch before left open is dealt again by this one, unless this one's data is another."""
     ours, theirs = line.history.notes.get(CURSOR), before.history.notes.get(CURSOR)
     changed = ours is not None and theirs is not None and ours["fingerprint"] != theirs["fingerprint"]
-    open_fate = (
-        (lambda f: Fate("dropped", f.samples, reason="data changed"))
-        if changed
-        else (lambda f: Fate("waiting", f.samples))
-    )
-    return {group: fate if fate.kind in ("trained", "dropped") else open_fate(fate) for group, fate in fates.items()}
+    carried = {}
+    for group, fate in fates.items():
+        if fate.kind in ("trained", "dropped"):
+            carried[group] = fate
+        elif changed:
+            carried[group] = Fate("dropped", fate.samples, reason="data changed")
+        else:
+            carried[group] = Fate("waiting", fate.samples)
+    return carried
 
 
 def _of_branch(line: Line, trained: int) -> dict[int, Fate]:

@@ -126,8 +126,8 @@ class Queue:
         for n, *_ in tasks:
             del self._leases[n]
 
-    def complete(self, tasks: Sequence[tuple[int, Packed]]) -> dict[int, Any]:
-        """End the leases with results. Their payloads are one write; Straw accepts each by a commit. Returns references by task."""
+    def complete(self, tasks: Sequence[tuple[int, Packed]]) -> None:
+        """End the leases with results. Their payloads are one write; Straw accepts each by a commit."""
         from straw import Publication
 
         self._hold([n for n, _ in tasks])
@@ -142,7 +142,6 @@ class Queue:
                 lease, submission_id=lease.attempt_id, result_ref=ref, result_digest=ref.digest
             )
             self._positions[n] = receipt.position
-        return {n: ref for (n, _), ref in zip(tasks, refs, strict=True)}
 
     def drop(self, tasks: Sequence[tuple[int, int, str]]) -> None:
         """End the leases for good: (id, step, reason)."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from vime import environment
-from vime.data.protocol import Dealt, Group, ResumableDataSource
+from vime.data.protocol import Dealt, Group, ResumableDataSource, oldest_version
 from vime.data.source import TRAINED, state_path
 from vime.durable import history, restore
 from vime.durable.archive import Source, owner_of, write_index
@@ -86,9 +86,10 @@ class DurableStore(MemoryStore):
 
     def release(self, task_id: int, group: Group, reason: str) -> None:
         if task_id in self._leased:
-            versions = [version for sample in group if (version := sample.oldest_version()) is not None]
+            oldest = oldest_version(group)
             partial = any(sample.response_length for sample in group)
-            oldest = min(versions) if versions else UNKNOWN_VERSION if partial else 0
+            if oldest is None:
+                oldest = UNKNOWN_VERSION if partial else 0
             self.writer.put(Release(task_id, Packed.of(group), PARTIAL if partial else FRESH, oldest))
         super().release(task_id, group, reason)
 
@@ -296,7 +297,7 @@ def enough_files(args: Namespace) -> None:
     A run in which it did not was seen to die of a storage error after hours.
     """
     limit = environment.raise_file_limit()
-    engines = max(1, (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine)
+    engines = max(1, args.model_groups[0].count)
     needed = 2 * args.vllm_server_concurrency * engines + 512
     log.info("%s of at most %d, needed %d", limit, limit.hard, needed)
     if limit.soft < needed:

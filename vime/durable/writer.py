@@ -115,11 +115,6 @@ class Writer:
             self._changed.notify_all()
         self._thread.join(self._deadline)
 
-    @property
-    def behind(self) -> int:
-        """Changes that are not committed yet."""
-        return self._put - self._done
-
     def _check(self) -> None:
         if self._error is not None:
             raise self._error

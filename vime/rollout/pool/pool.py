@@ -20,7 +20,7 @@ from argparse import Namespace
 from collections import Counter
 from dataclasses import dataclass
 
-from vime.data.protocol import Group
+from vime.data.protocol import Group, oldest_version
 from vime.errors import DataError, EngineError, EngineTimeout, HookError
 from vime.hooks import load_hook
 from vime.rollout import filters
@@ -196,8 +196,8 @@ class Pool:
         return admission.feasible(due, self.step, self.limits.size)
 
     def _deadline(self, group: Group) -> float:
-        oldest = [version for sample in group if (version := sample.oldest_version()) is not None]
-        return self.limits.deadline(min(oldest) if oldest else self.context.serving_version)
+        oldest = oldest_version(group)
+        return self.limits.deadline(self.context.serving_version if oldest is None else oldest)
 
     def _start(self, one: Running, wait: float = 0.0) -> None:
         one.deadline, one.interruptions = self._deadline(one.original), self._interruptions
