@@ -1,4 +1,4 @@
-"""Two GPUs train as one: losses and gradient norms of TP, DP, CP, PP and EP 2 against one GPU, on the toy of 57 million parameters."""
+"""Two GPUs train as one: losses and gradient norms of tensor, data, context and sequence parallel 2 against one GPU, on the toy of 57 million parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ CUTS: dict[str, dict[str, Any]] = {
     "data": {},
     "data_sharded_optimizer": {"use_distributed_optimizer": True},
     "context": {"context_parallel_size": 2},
-    "pipeline": {"pipeline_model_parallel_size": 2},
     "sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
 }
 STEPS = 4

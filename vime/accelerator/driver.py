@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import logging
 from collections.abc import Callable
@@ -51,14 +50,3 @@ def _cuda_is_initialised() -> bool:
     import torch
 
     return torch.version.hip is None and torch.cuda.is_initialized()
-
-
-def device_memory() -> tuple[int, int] | None:
-    """(free, total) bytes of the present CUDA device, other processes' use counted; None where that cannot be told."""
-    import torch
-
-    with contextlib.suppress(Exception):
-        if torch.cuda.is_initialized():
-            free, total = torch.cuda.mem_get_info()
-            return int(free), int(total)
-    return None

@@ -1,4 +1,4 @@
-"""Accelerators by name, with capability flags. Code asks for a capability, never for a vendor. Nothing here imports torch."""
+"""Accelerators by name, with what their software can do; the flags that no code asks for yet tell what a port has to bring. Nothing here imports torch."""
 
 from __future__ import annotations
 

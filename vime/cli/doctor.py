@@ -16,7 +16,8 @@ from pathlib import Path
 
 import click
 
-from vime.accelerator.registry import Can, detect
+from vime.accelerator.registry import detect
+from vime.arguments.derive import cuda_is_visible
 from vime.cli.app import emit_json
 from vime.cli.doctor_finding import Finding
 from vime.cli.doctor_gpu import accelerators
@@ -43,12 +44,14 @@ def versions(_: bool) -> Iterator[Finding]:
         found = installed(name)
         if found is None:
             yield Finding(name, "bad", "not installed", "pip install --no-deps -r requirements/cpu.txt (it says why)")
-        elif found.split("+")[0] != wanted and not (name == "torch" and has_gpu() and found.startswith(_GPU_TORCH)):
+        elif found.split("+")[0] != wanted and not (
+            name == "torch" and cuda_is_visible() and found.startswith(_GPU_TORCH)
+        ):
             yield Finding(name, "warn", f"{found}, tested with {wanted}", f"pip install --no-deps {name}=={wanted}")
         else:
             yield Finding(name, "ok", found)
     for harmful in ("torchvision", "torchaudio", "torchcodec"):
-        if not has_gpu() and installed(harmful) is not None:
+        if not cuda_is_visible() and installed(harmful) is not None:
             hint = f"pip uninstall {harmful}: it breaks beside this torch and text models do not need it"
             yield Finding(harmful, "warn", f"{installed(harmful)} is installed", hint)
 
@@ -175,11 +178,6 @@ def installed(name: str) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
-
-
-def has_gpu() -> bool:
-    found = detect()
-    return found is not None and Can.AS_CUDA in found.can
 
 
 def examine(thorough: bool) -> list[Finding]:

@@ -51,10 +51,15 @@ class Place:
     layout: Layout
     sharded: bool
 
+    @cached_property
+    def cut(self) -> Cut:
+        """What of the model this rank holds."""
+        return self.layout.cut(self.rank)
+
     @property
     def part(self) -> str:
-        """Names what of the model this rank holds."""
-        return part_name(self.layout.cut(self.rank))
+        """Its name."""
+        return part_name(self.cut)
 
     @property
     def first(self) -> bool:

@@ -42,6 +42,11 @@ class PolicyModel(GPTModel):
         super().__init__(**kwargs)
         self.shape, self.rotary = shape, rotary
 
+    @property
+    def share_of_row(self) -> int:
+        """How many ranks share the tokens of a row between layers."""
+        return int(self.config.tensor_model_parallel_size) if self.config.sequence_parallel else 1
+
     def hidden_states(self, tokens: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
         """tokens int64 [tokens] -> final hidden states [tokens, hidden], the last norm applied.
 

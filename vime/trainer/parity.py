@@ -148,8 +148,7 @@ def compare_layers(
     points = [model.embedding, *model.decoder.layers, model.decoder.final_layernorm]
     seen: dict[str, list[torch.Tensor]] = {name: [] for name, _ in expected}
     # A padded row, where ranks share its tokens between layers.
-    ranks = model.config.tensor_model_parallel_size if model.config.sequence_parallel else 1
-    layout = padded(lay_out(sequences, [0] * len(sequences), whole=True), ranks)
+    layout = padded(lay_out(sequences, [0] * len(sequences), whole=True), model.share_of_row)
     packed = pack(layout.lengths.tolist(), model.rotary, parameter.dtype, parameter.device)
     tokens = torch.from_numpy(layout.tokens).to(parameter.device)
     with capture(dict(zip(seen, points, strict=True)), seen):
@@ -157,7 +156,7 @@ def compare_layers(
     differences = []
     for name, reference in expected:
         own = seen[name][0].reshape(-1, reference.shape[-1])
-        if ranks > 1:
+        if model.share_of_row > 1:
             own = gather_from_sequence_parallel_region(own, group=model.pg_collection.tp)
         own = own[: len(reference)].float().cpu()
         differences.append((name, ((own - reference).abs().max() / reference.abs().max().clamp_min(1e-6)).item()))

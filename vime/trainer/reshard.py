@@ -84,9 +84,8 @@ def _holders(saved: Saved, entry: Entry, shape: ModelShape) -> list[list[Place]]
     """The ranks that saved `entry`, by the share of it that they held."""
     by_share: dict[int, list[Place]] = {}
     for place in saved.places:
-        cut = saved.layout.cut(place.rank)
-        if cut.local_name(entry, shape) is not None:
-            by_share.setdefault(cut.share(entry).rank, []).append(place)
+        if place.cut.local_name(entry, shape) is not None:
+            by_share.setdefault(place.cut.share(entry).rank, []).append(place)
     return [by_share[share] for share in sorted(by_share)]
 
 

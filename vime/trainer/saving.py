@@ -28,7 +28,7 @@ class Checkpoints:
     """The checkpoints of one rank. All methods are collectives."""
 
     def __init__(self, rank: int, layout: Layout, sharded: bool) -> None:
-        self._place, self._cut = checkpoint.Place(rank, layout, sharded), layout.cut(rank)
+        self._place = checkpoint.Place(rank, layout, sharded)
         self._writing: list[checkpoint.Writing] = []
 
     def find(self, root: str | Path, step: int | None) -> int | None:
@@ -48,7 +48,7 @@ class Checkpoints:
     def fill(self, model: torch.nn.Module, shape: ModelShape, saved: Saved) -> None:
         """The weights of `saved` into `model`."""
         wanted = self._names(model, shape)
-        self._together(lambda: state.load_model_state(model, reshard.weights(saved, wanted, shape, self._cut)))
+        self._together(lambda: state.load_model_state(model, reshard.weights(saved, wanted, shape, self._place.cut)))
 
     def fill_from(
         self, root: str | Path, step: int | None, model: torch.nn.Module, shape: ModelShape, option: str
@@ -102,14 +102,14 @@ class Checkpoints:
         """Optimizer and schedule; the model's weights are filled in before the learner is made."""
         names, slots = self._names(learner.model, shape), state.slots(learner.model, learner.optimizer)
         wanted = {name: (names[name], slot.first, slot.first + slot.main.numel()) for name, slot in slots.items()}
-        if not self._together(lambda: bool(saved.read(saved.places[0].optimizer_file))):
+        if not self._agree(lambda: bool(saved.read(saved.places[0].optimizer_file))):
             log.warning("the checkpoint was saved with --no-save-optim: the optimizer starts anew")
         elif optimizer:
             same = (saved.layout, saved.sharded) == (self._place.layout, self._place.sharded)
             runs = (
                 reshard.own_optimizer(saved, wanted, self._place)
                 if same
-                else reshard.optimizer(saved, wanted, shape, self._cut)
+                else reshard.optimizer(saved, wanted, shape, self._place.cut)
             )
             self._together(lambda: state.load_optimizer_state(slots, runs))
         state.set_scheduler_position(learner.scheduler, saved.run["scheduler_steps"])
@@ -122,7 +122,7 @@ class Checkpoints:
         checkpoint.set_random_states(self._together(lambda: saved.read(f"rank_{self._place.rank:05d}.pt")))
 
     def _names(self, model: torch.nn.Module, shape: ModelShape) -> dict[str, Entry]:
-        return reshard.entries_of(list(named_weights(model)), shape, self._cut)
+        return reshard.entries_of(list(named_weights(model)), shape, self._place.cut)
 
     def _agree(self, decide: Callable[[], T]) -> T:
         """Rank 0 decides, all get the answer, or the error."""

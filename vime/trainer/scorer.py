@@ -51,12 +51,6 @@ class Scorer:
         self._model, self._args, self._device = model, args, device
         self._complete, self._weight, self._context, self._routing = complete, weight, context, routing
 
-    @property
-    def _share_of_row(self) -> int:
-        """How many ranks share the tokens between layers."""
-        config = self._model.config
-        return int(config.tensor_model_parallel_size) if config.sequence_parallel else 1
-
     def pack(self, data: TrainData, samples: list[int], step: Step | None = None) -> MicroBatch:
         """These positions of `data`, weighted as part of `step` when given."""
         return batching.pack_micro_batch(
@@ -70,7 +64,7 @@ class Scorer:
             context=self._context,
             # What routers choose is recorded and replayed by sample, token by token.
             whole=self._routing is not None,
-            multiple=self._share_of_row,
+            multiple=self._model.share_of_row,
         )
 
     def forward(self, batch: MicroBatch, model: Callable[..., Any] | None = None, bare: bool = False) -> TokenScores:

@@ -269,7 +269,7 @@ class Trainer:
         Until `onload` only the exports may be called, and with `keep_weights` alone.
         """
         began = time.perf_counter()
-        for learner in (self.actor, *(() if self.critic is None else (self.critic.learner,))):
+        for learner in self._learners:
             name = "" if learner is self.actor else "critic "
             self._offload.hold(name + offload.WEIGHTS, offload.weights_of(learner))
             self._offload.hold(name + offload.OPTIMIZER, offload.optimizer_of(learner))
@@ -398,15 +398,22 @@ class Trainer:
         if self.args.use_stateless_adam:
             self._forget_moments()  # and their memory
         clock.lap("actor_train")
-        tokens = parallel.sum_metrics({"tokens": float(sum(data["total_lengths"]))})["tokens"]
-        metrics["perf/actor_train_tok_per_s"] = tokens / clock.laps["actor_train"]
-        work = parallel.sum_metrics({"flops": training_flops(self.shape, data["total_lengths"])})["flops"]
-        metrics["perf/actor_train_tflops"] = work / self.layout.world_size / clock.laps["actor_train"] / 1e12
+        own = {
+            "tokens": float(sum(data["total_lengths"])),
+            "flops": training_flops(self.shape, data["total_lengths"]),
+        }
+        total = parallel.sum_metrics(own)
+        metrics["perf/actor_train_tok_per_s"] = total["tokens"] / clock.laps["actor_train"]
+        metrics["perf/actor_train_tflops"] = total["flops"] / self.layout.world_size / clock.laps["actor_train"] / 1e12
         metrics |= column_means(data, parallel.sum_metrics)
         return metrics | clock.metrics()
 
+    @property
+    def _learners(self) -> tuple[Learner, ...]:
+        return (self.actor,) if self.critic is None else (self.actor, self.critic.learner)
+
     def _forget_moments(self) -> None:
-        for learner in (self.actor, *(() if self.critic is None else (self.critic.learner,))):
+        for learner in self._learners:
             learner.forget()
 
     def _train_critic(

@@ -130,7 +130,7 @@ class _Streamed:
         return self._layout
 
 
-class IpcSender(_Streamed):
+class IpcSender(_Streamed, _Unconnected):
     """Device memory that engines on the same GPUs map."""
 
     def offer(self, trainer: Any, rank: int, version: str, receivers: int, flush_cache: bool) -> Offer | None:
@@ -162,9 +162,6 @@ class IpcSender(_Streamed):
         from vime.transport import ipc
 
         ipc.collect()
-
-    def reset(self) -> None:
-        return None
 
 
 class NcclSender(_Streamed):
