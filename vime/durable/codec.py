@@ -30,6 +30,8 @@ NAME = "vime.v1"
 _VERSION = 1
 #: Lists of numbers longer than this are stored as tensors: a JSON number of a log-probability takes 20 bytes.
 _LONG = 1024
+#: What stands for itself in JSON.
+_PLAIN = {type(None), bool, int, float, str}
 
 #: torch dtype -> the dtype of the same width that Straw stores it as.
 STORED = {
@@ -71,7 +73,7 @@ def decode(payload: bytes, tensor: Callable[[int], Any]) -> Any:
 
 
 def _tree(value: Any, tensors: list[Any], where: str, above: tuple[int, ...]) -> Any:
-    if value is None or type(value) in (bool, int, float, str):
+    if type(value) in _PLAIN:
         return value
     if id(value) in above:
         raise DataError("contains itself, which cannot be stored", where=where)
@@ -84,8 +86,11 @@ def _tree(value: Any, tensors: list[Any], where: str, above: tuple[int, ...]) ->
         case bytes() | bytearray():
             return {"$": "bytes", "base64": base64.b64encode(value).decode()}
         case list():
-            if (kind := _numbers(value)) is not None:
+            kinds = set(map(type, value))
+            if (kind := _numbers(value, kinds)) is not None:
                 return _long(value, kind, tensors)
+            if kinds <= _PLAIN:  # most lists; to walk them would be most of the work
+                return value
             return [_tree(item, tensors, f"{where}[{i}]", above) for i, item in enumerate(value)]
         case tuple():
             return {
@@ -147,11 +152,10 @@ def _array(tensor: Any, kind: str, tensors: list[Any], where: str) -> dict[str, 
     return {"$": "array", "tensor": len(tensors) - 1, "kind": kind, "dtype": dtype}
 
 
-def _numbers(value: list[Any]) -> str | None:
-    """Whether `value` is a long list of one kind of number that a tensor holds exactly."""
+def _numbers(value: list[Any], kinds: set[type]) -> str | None:
+    """Whether `value`, of elements of these types, is a long list of one kind of number that a tensor holds exactly."""
     if len(value) <= _LONG:
         return None
-    kinds = set(map(type, value))
     if kinds == {float}:
         return "floats"
     if kinds == {int} and min(value) >= -(1 << 63) and max(value) < 1 << 63:
