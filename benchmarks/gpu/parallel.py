@@ -1,4 +1,5 @@
-"""Two GPUs train as one: losses and gradient norms of tensor, data, context and sequence parallel 2 against one GPU, on the toy of 57 million parameters."""
+"""Two GPUs train as one: losses and gradient norms of tensor, data, context, sequence, pipeline and expert parallel 2 against one GPU, on the toy of
+57 million parameters and on a mixture of experts of like size."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ CUTS: dict[str, dict[str, Any]] = {
     "data_sharded_optimizer": {"use_distributed_optimizer": True},
     "context": {"context_parallel_size": 2},
     "sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+    "pipeline": {"pipeline_model_parallel_size": 2},
+    "experts_one": {},
+    "experts_expert": {"expert_model_parallel_size": 2},
+    "experts_sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+    "experts_pipeline": {"pipeline_model_parallel_size": 2},
 }
+EXPERTS = "experts_"
+TOY, MIXTURE = WORK / "parallel-toy", WORK / "parallel-experts"
 STEPS = 4
 
 
@@ -33,9 +41,8 @@ def rank_main(cut: str, rank: int, size: int) -> None:
     from vime.arguments import parse_args
     from vime.trainer.trainer import Trainer
 
-    folder = WORK / "parallel-toy"
     flags = trainer_flags(
-        folder,
+        MIXTURE if cut.startswith(EXPERTS) else TOY,
         actor_num_gpus_per_node=size,
         rollout_batch_size=16,
         global_batch_size=32,
@@ -58,7 +65,7 @@ def rank_main(cut: str, rank: int, size: int) -> None:
 
 
 def run(cut: str) -> dict[str, Any]:
-    size = 1 if cut == "one" else 2
+    size = 1 if cut.removeprefix(EXPERTS) == "one" else 2
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_CUMEM_ENABLE": "0"}
@@ -72,7 +79,7 @@ def run(cut: str) -> dict[str, Any]:
     texts = []
     try:
         for rank in ranks:
-            texts.append(rank.communicate(timeout=90)[0])
+            texts.append(rank.communicate(timeout=150)[0])
     finally:
         for rank in ranks:
             rank.kill()
@@ -82,6 +89,21 @@ def run(cut: str) -> dict[str, Any]:
     raise RuntimeError(texts[0][-300:])
 
 
+def write_mixture() -> None:
+    """Eight experts a layer, two of which a token takes; untied, so that its last stage has an output of its own."""
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen3MoeConfig
+
+    torch.manual_seed(0)
+    config = Qwen3MoeConfig(
+        vocab_size=64, hidden_size=512, intermediate_size=1024, moe_intermediate_size=512, num_hidden_layers=4,
+        num_attention_heads=8, num_key_value_heads=4, head_dim=64, num_experts=8, num_experts_per_tok=2, norm_topk_prob=True,
+        max_position_embeddings=64, tie_word_embeddings=False, architectures=["Qwen3MoeForCausalLM"],
+        pad_token_id=0, eos_token_id=1, bos_token_id=2,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(MIXTURE)
+
+
 def part() -> dict[str, Any]:
     import torch
 
@@ -89,15 +111,16 @@ def part() -> dict[str, Any]:
     from vime.toy.sizes import LARGE
 
     WORK.mkdir(parents=True, exist_ok=True)
-    write_model(WORK / "parallel-toy", 0, LARGE)
+    write_model(TOY, 0, LARGE)
+    write_mixture()
     assert torch.cuda.device_count() >= 2
     result: dict[str, Any] = {}
     with ThreadPoolExecutor(len(CUTS)) as pool:  # small models: they fit beside each other, and nothing is timed
         running = {cut: pool.submit(run, cut) for cut in CUTS}
         for cut, one in running.items():
             attempt(result, cut, one.result)
-    one = result["one"].get("steps")
-    for found in result.values():
+    for cut, found in result.items():
+        one = result[f"{EXPERTS}one" if cut.startswith(EXPERTS) else "one"].get("steps")
         if one and "steps" in found:
             found["largest_loss_gap"] = max(abs(a[0] - b[0]) for a, b in zip(found["steps"], one, strict=True))
             found["largest_norm_gap"] = max(abs(a[1] - b[1]) / b[1] for a, b in zip(found["steps"], one, strict=True))
