@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,6 +238,10 @@ class EngineGroup:
 
         gone, _ = ray.wait(self._events, num_returns=len(self._events), timeout=0)
         return [number for number, event in enumerate(self._events) if event in gone]
+
+    def check(self, numbers: Iterable[int], seconds: float = 0.0) -> None:
+        """Raises EngineError when the server of one of these has ended, or does within `seconds`."""
+        self.deaths.check([self._events[number] for number in numbers], seconds)
 
     def stop(self) -> None:
         """End all servers; those that do not obey are killed with their actors."""

@@ -36,6 +36,18 @@ class Deaths:
             return f"{child}: its process is gone"
         return None if reason is None else f"{child}: {reason}"
 
+    def check(self, events: Sequence[Any], seconds: float = 0.0) -> None:
+        """Raises EngineError when one of these has happened, or does within `seconds`."""
+        import ray
+
+        for event in ray.wait(list(events), timeout=seconds)[0] if events else ():
+            if (reason := self.take(event)) is not None:
+                raise died(reason)
+
+
+def died(reason: str) -> EngineError:
+    return EngineError(reason, hint="the same command with --load resumes from the last checkpoint")
+
 
 def wait(
     refs: Sequence[Any],
@@ -65,7 +77,7 @@ def wait(
             if deaths is not None and one in events:
                 reason = deaths.take(one)
                 if reason is not None and not (survive is not None and survive(reason)):
-                    raise EngineError(reason, hint="the same command with --load resumes from the last checkpoint")
+                    raise died(reason)
             else:
                 pending.remove(one)
                 # An error of one rank ends the wait: its peers may hang in a collective with it.

@@ -16,6 +16,8 @@ from vime.rollout.pool.schedules import SYNCHRONOUS
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
+#: Seconds in which a server that failed an update because it died is known to have.
+_DEATH_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,16 @@ class WeightUpdater:
             self.engines.pause(_pause_mode(self.flushes_next), self.flushes_next)
 
     def push(self) -> Update:
-        """Give the engines the trainer's present weights. One that died or fails is replaced and updated; never resumed.
+        """Give the engines the trainer's present weights. One that fails is replaced and updated; never resumed.
 
-        Raises EngineError when engines keep failing.
+        So is one that died, with ``--use-fault-tolerance``. Raises EngineError when engines keep failing, and for a death without that.
         """
         begun = time.perf_counter()
         flush = self.flushes_next
         self.version += 1
-        replaced = sorted({*self.engines.dead(), *self.unsure})
+        dead = self.engines.dead()
+        self._judge(dead)
+        replaced = sorted({*dead, *self.unsure})
         self.turns.replace(replaced)
         for _ in range(_ATTEMPTS):
             self.turns.to_update()
@@ -71,10 +75,16 @@ class WeightUpdater:
                 self.turns.to_engines()
                 seconds = time.perf_counter() - begun
                 return Update(self.version, seconds, offer.nbytes, flush, tuple(replaced))
+            self._judge(failed, _DEATH_SECONDS)
             self.turns.replace(failed)
             replaced += failed
             self.unsure = []
         raise EngineError(f"engines {failed} did not take version {self.version} in {_ATTEMPTS} attempts")
+
+    def _judge(self, failed: list[int], seconds: float = 0.0) -> None:
+        """A death ends the run whenever it happens, unless it may be survived: what a crash does must not hang on the moment."""
+        if not self.args.use_fault_tolerance:
+            self.engines.check(failed, seconds)
 
     def push_again(self) -> list[str]:
         """Send the present version once more. Returns the names of the tensors that were sent, where the medium tells.
