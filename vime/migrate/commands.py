@@ -5,6 +5,7 @@ Where a test depends on the machine, the branch that goes on is taken: not one t
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import posixpath
 import re
@@ -35,7 +36,8 @@ class Script:
 def read_script(source: str, path: str, read: Reader) -> Script:
     """Follow the script `source`, which is at `path`. `read` gives the text of a sourced file, or None."""
     walker = _Walker(path, read)
-    walker.visit(parse(source))
+    with contextlib.suppress(_Stop, _Return):
+        walker.visit(parse(source))
     values = walker.scope.values.items()
     walker.script.arrays = {name: value for name, value in values if isinstance(value, list) and name != "BASH_SOURCE"}
     return walker.script
@@ -45,15 +47,16 @@ class _Stop(Exception):
     """``exit`` was reached."""
 
 
+class _Return(Exception):
+    """``return`` was reached: a function or a sourced file ends."""
+
+
 class _Walker:
-    def __init__(self, path: str, read: Reader, scope: Scope | None = None, script: Script | None = None) -> None:
-        self.read, self.path = read, path
-        self.scope = scope or Scope()
-        self.scope.run = self._output
-        self.script = script or Script()
+    def __init__(self, path: str, read: Reader) -> None:
+        self.read = read
+        self.scope = Scope({"BASH_SOURCE": [path], "0": path}, self._output)
+        self.script = Script()
         self.functions: dict[str, Node] = {}
-        self.scope.values["BASH_SOURCE"] = [path]
-        self.scope.values["0"] = path
 
     def visit(self, node: Node) -> None:
         """Do what a statement does to variables, and note training commands."""
@@ -63,13 +66,6 @@ class _Walker:
             return
         for child in node.named_children:
             self.visit(child)
-
-    def _program(self, node: Node) -> None:
-        try:
-            for child in node.named_children:
-                self.visit(child)
-        except _Stop:
-            return
 
     def _variable_assignment(self, node: Node) -> None:
         target, value = node.named_children[0], node.child_by_field_name("value")
@@ -96,6 +92,8 @@ class _Walker:
         match argv[0]:
             case "exit":
                 raise _Stop
+            case "return":
+                raise _Return
             case "source" | ".":
                 self._source(argv[1] if len(argv) > 1 else "")
             case "printf" if argv[1:2] == ["-v"] and len(argv) > 3:
@@ -104,7 +102,8 @@ class _Walker:
                 for name in argv[1:]:
                     self.scope.values.pop(name, None)
             case name if name in self.functions:
-                self.visit(self.functions[name])
+                with contextlib.suppress(_Return):
+                    self.visit(self.functions[name])
             case _:
                 found = [i for i, one in enumerate(argv) if posixpath.basename(one) in _PROGRAMS]
                 if found:
@@ -116,10 +115,10 @@ class _Walker:
             self.script.unread.append(path)
             return
         before = self.scope.values["BASH_SOURCE"]
-        inner = _Walker(path, self.read, self.scope, self.script)
-        inner.visit(parse(source))
+        self.scope.values["BASH_SOURCE"] = [path, *before]
+        with contextlib.suppress(_Return):
+            self.visit(parse(source))
         self.scope.values["BASH_SOURCE"] = before
-        self.scope.run = self._output
 
     def _if_statement(self, node: Node) -> None:
         """Clauses are (condition, body); the first that holds is followed."""
@@ -271,7 +270,8 @@ def _first_command(node: Node) -> Node | None:
 
 
 def _ends(clause: Node) -> bool:
-    return any(child.type == "command" and _raw(child).split()[0] == "exit" for child in clause.named_children)
+    ends = ("exit", "return")
+    return any(child.type == "command" and _raw(child).split()[0] in ends for child in clause.named_children)
 
 
 def _test_words(node: Node) -> list[str]:

@@ -16,6 +16,8 @@ from vime.migrate.shell import Span, parse, walk, words
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_ARRAY = re.compile(r"[\"']?\$\{(\w+)\[[@*]\]\}?[\"']?")
+
 
 @dataclass(frozen=True)
 class Change:
@@ -78,6 +80,11 @@ class _Edits:
     def line(self, at: int) -> int:
         return self.source.count(b"\n", 0, at) + 1
 
+    def around(self, start: int, end: int) -> tuple[bytes, bytes]:
+        """What stands before `start` and behind `end` on their lines."""
+        first, last = self.source.rfind(b"\n", 0, start) + 1, self.source.find(b"\n", end)
+        return self.source[first:start], self.source[end : last if last >= 0 else None]
+
     def result(self) -> str:
         out, at = [], 0
         for start, end, new in sorted(self.done):
@@ -88,8 +95,8 @@ class _Edits:
 
 def migrate(source: str, vocabulary: Callable[[str], str], known: Mapping[str, object]) -> Migrated:
     """The script in our words. `vocabulary` translates text at large, `known` has our parser's flags. Pure; the script is not run."""
+    source, changes = _continued(source)
     edits = _Edits(source.encode())
-    changes: list[Change] = []
     dropped: list[Change] = []
     root = parse(source)
     for node in walk(root, ("array", "command")):
@@ -108,6 +115,33 @@ def migrate(source: str, vocabulary: Callable[[str], str], known: Mapping[str, o
     return Migrated(text, tuple(changes), tuple(dropped), tuple(_unknown(text, known)))
 
 
+def _continued(source: str) -> tuple[str, list[Change]]:
+    """`source` with the backslashes that training commands lack: a line of nothing but flags behind one is no command, and was meant for it."""
+    root, data = parse(source), source.encode()
+    holders = {
+        (node.parent.named_children[0].text or b"").decode()
+        for node in walk(root, ("array",))
+        if node.parent is not None and any(word.raw.startswith("--") for word in words(node))
+    }
+
+    def is_flags(word: Span) -> bool:
+        array = _ARRAY.fullmatch(word.raw)
+        return word.raw.startswith("--") or (array is not None and array[1] in holders)
+
+    changes: list[Change] = []
+    for node in reversed([*walk(root, ("command",))]):
+        after, inside = node.next_named_sibling, words(node)
+        rest = words(after) if after is not None and after.type == "command" else []
+        if _program(inside) is None or not rest or data[inside[-1].end : rest[0].start].strip():
+            continue
+        if (rest[0].raw.startswith("--") or _ARRAY.fullmatch(rest[0].raw)) and any(map(is_flags, rest)):
+            end = inside[-1].end
+            note = "a backslash was missing here: the lines below never reached the program"
+            changes.insert(0, Change(data.count(b"\n", 0, end) + 1, inside[-1].raw, inside[-1].raw + " \\", note))
+            data = data[:end] + b" \\" + data[end:]
+    return data.decode(), changes
+
+
 def _program(inside: list[Span]) -> int | None:
     """Where the training program is among a command's words, or None."""
     for number, word in enumerate(inside):
@@ -121,7 +155,7 @@ def _entries(inside: list[Span]) -> list[_Entry]:
     for word in inside:
         if word.raw.startswith("--"):
             entries.append(_Entry(word, []))
-        elif entries and not re.match(r"[\"']?\$\{\w+\[[@*]\]", word.raw):
+        elif entries and not _ARRAY.match(word.raw):
             entries[-1].values.append(word)
     return entries
 
@@ -130,6 +164,7 @@ def _rewrite(
     entries: list[_Entry], in_array: bool, edits: _Edits, changes: list[Change], dropped: list[Change]
 ) -> None:
     groups: dict[str, list[_Entry]] = {}
+    removed: list[_Entry] = []
     for entry in entries:
         rule = slime_rule(entry.name)
         if rule is None:
@@ -137,7 +172,8 @@ def _rewrite(
         if rule.group:
             groups.setdefault(rule.group, []).append(entry)
         elif rule.to is None:
-            _drop(entry, rule.note, in_array, edits, dropped)
+            if not _drop(entry, rule.note, in_array, edits, dropped):
+                removed.append(entry)
         else:
             _rename(entry, rule, edits, changes)
     for name, members in groups.items():
@@ -147,10 +183,10 @@ def _rewrite(
         if made:
             edits.done.append((first.flag.start, first.end, " ".join(made)))
             changes.append(Change(line, before, " ".join(made), note))
-        else:
-            _drop(first, note, in_array, edits, dropped)
-        for other in others:
-            _remove(other, edits)
+        elif not _drop(first, note, in_array, edits, dropped):
+            removed.append(first)
+        removed += others
+    _remove(removed, edits)
 
 
 def _rename(entry: _Entry, rule: Rule, edits: _Edits, changes: list[Change]) -> None:
@@ -167,32 +203,49 @@ def _rename(entry: _Entry, rule: Rule, edits: _Edits, changes: list[Change]) -> 
     changes.append(Change(edits.line(entry.flag.start), entry.name, rule.to, rule.note))
 
 
-def _drop(entry: _Entry, note: str, in_array: bool, edits: _Edits, dropped: list[Change]) -> None:
-    """In an array the flag stays as a comment that says why; in a command, where a comment would end it, it goes."""
+def _drop(entry: _Entry, note: str, in_array: bool, edits: _Edits, dropped: list[Change]) -> bool:
+    """In an array the flag stays as a comment that says why. False in a command, where a comment would end it: the flag has to go."""
     dropped.append(Change(edits.line(entry.flag.start), entry.text(), "", note))
     start, end = entry.flag.start, entry.end
-    rest = edits.source[end : edits.source.find(b"\n", end)].strip()
-    alone = not edits.source[edits.source.rfind(b"\n", 0, start) + 1 : start].strip() and (
-        not rest or rest.startswith(b"#")
-    )
-    if in_array and alone and b"\n" not in edits.source[start:end]:
-        edits.done.append((start, end, "# " + edits.keep(f"{entry.text()}  # {note}")))
-    else:
-        _remove(entry, edits)
+    before, after = edits.around(start, end)
+    if not in_array or before.strip() or after.strip()[:1] not in (b"", b"#") or b"\n" in edits.source[start:end]:
+        return False
+    edits.done.append((start, end, "# " + edits.keep(f"{entry.text()}  # {note}")))
+    return True
 
 
-def _remove(entry: _Entry, edits: _Edits) -> None:
+def _remove(entries: list[_Entry], edits: _Edits) -> None:
     """Cut the words with the blanks before them; with the whole line, where they are alone on it."""
-    start, end = entry.flag.start, entry.end
-    line_start = edits.source.rfind(b"\n", 0, start) + 1
-    line_end = edits.source.find(b"\n", end)
-    line_end = len(edits.source) if line_end < 0 else line_end
-    tail = edits.source[end:line_end].strip()
-    if not edits.source[line_start:start].strip() and tail in (b"", b"\\"):
-        # The last line of a command has no backslash; the one before it then loses its own.
-        edits.done.append((line_start, min(line_end + 1, len(edits.source)), ""))
-        return
-    edits.done.append((start, end, ""))
+    cuts: list[tuple[int, int]] = []
+    for entry in sorted(entries, key=lambda one: one.flag.start):
+        start, end = entry.flag.start, entry.end
+        before, after = edits.around(start, end)
+        if not after.strip():
+            # The last on its line: what continues the line before goes too, or the next command would be joined.
+            start = _back(edits.source, start, cuts)
+            alone = not edits.around(start, end)[0]
+            end += len(after) + alone
+        elif before.strip():
+            start -= len(before) - len(before.rstrip())
+        elif after.strip() == b"\\":
+            start, end = start - len(before), end + len(after) + 1
+        else:
+            end += len(after) - len(after.lstrip())
+        cuts.append((start, end))
+    edits.done += [(start, end, "") for start, end in cuts]
+
+
+def _back(source: bytes, at: int, cuts: list[tuple[int, int]]) -> int:
+    """The end of the last word before `at` that stays. Cuts in between are taken from `cuts`: they become part of the one that begins here."""
+    while True:
+        if cuts and cuts[-1][0] < at <= cuts[-1][1]:
+            at = cuts.pop()[0]
+        elif source[at - 1 : at] in (b" ", b"\t"):
+            at -= 1
+        elif source[max(at - 2, 0) : at] == b"\\\n":
+            at -= 2
+        else:
+            return at
 
 
 def _add_implied(program: Span, source: str, edits: _Edits, changes: list[Change]) -> None:

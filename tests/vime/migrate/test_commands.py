@@ -104,6 +104,19 @@ def test_a_variable_before_source_is_seen_in_the_sourced_file(script: Path) -> N
     assert _followed(script) == [_bash(script)]
 
 
+def test_sourced_files_share_functions_and_the_name_of_the_script(script: Path) -> None:
+    (script.parent / "models" / "tiny.sh").write_text(
+        'adds() { MORE+=("$0"); }\nbefore\nif [ 1 = 1 ]; then return; fi\nMORE+=(never)\n'
+    )
+    script.write_text(
+        "MORE=()\nbefore() { MORE+=(before); return 0; MORE+=(never); }\n"
+        f"source {script.parent}/models/tiny.sh\nadds\n"
+        'python3 train.py "${MORE[@]}" "$(basename "$0")" "$(basename "${BASH_SOURCE[0]}")"'
+    )
+    (found,) = _followed(script)
+    assert found == ["before", str(script), "run.sh", "run.sh"]
+
+
 def test_what_only_a_run_can_tell_stays_as_written() -> None:
     found = read_script('A=(--x $UNSET/a --y "$(date)")\npython train.py "${A[@]}"', "run.sh", lambda _: None)
     assert found.commands == [["--x", "$UNSET/a", "--y", "$(date)"]]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from synctool.policy.loading import load_policy
 from vime.arguments import catalogue
@@ -204,3 +206,45 @@ def test_the_asynchronous_loop_becomes_a_schedule(flags: str, schedule: str) -> 
     assert "python3 train.py" in text
     assert schedule in text
     assert text.count("schedule") == schedule.count("schedule")
+
+
+_WORDS = ["--colocate", "--seed 3", "--sglang-enable-metrics", "--sglang-tp-size 2", "--sglang-ep-size 1"]
+_BETWEEN = st.sampled_from([" ", "  ", " \\\n   ", "\t\\\n"])
+_ENDING = st.sampled_from(["\n", " \n", " # told\n", "; echo next\n", " && echo next\n", " | cat\n"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(st.tuples(_BETWEEN, st.sampled_from(_WORDS)), max_size=5), _ENDING), max_size=3),
+    st.booleans(),
+)
+def test_flags_that_go_take_no_other_word_and_join_no_commands(
+    commands: list[tuple[list[tuple[str, str]], str]], cut: bool
+) -> None:
+    source, expected = "", []
+    for given_words, ending in [*commands, ([(" ", "--sglang-enable-metrics")], "\n")]:
+        source += "python3 train.py --fp16 --use-distributed-optimizer" + "".join(map("".join, given_words)) + ending
+        kept = [word for _, word in given_words if not word.startswith("--sglang")]
+        expected.append(" ".join(["--fp16 --use-distributed-optimizer", *kept]))
+        expected += ["next"] * ("echo" in ending)
+    migrated = migrate(source[:-1] if cut else source, lambda text: text, catalogue.by_flag()).text
+    program = 'python3() { shift; echo "$@"; }\n'
+    done = subprocess.run(["bash", "-c", program + migrated], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == expected, migrated
+
+
+def test_the_last_line_of_a_script_without_a_newline_is_read_whole() -> None:
+    found = migrate("A=(\n  --seed 3\n  --sglang-enable-metrics)", lambda text: text, catalogue.by_flag())
+    assert found.text == "A=(\n  --seed 3\n  )"
+
+
+def test_a_missing_backslash_is_put_back_and_told(migrated: Migrated) -> None:
+    broken = _SCRIPT.replace("   --colocate \\\n", "   --colocate\n")
+    found = migrate(broken, vocabulary(POLICY), catalogue.by_flag())
+    assert found.text == migrated.text
+    (told,) = set(found.changes) - set(migrated.changes)
+    assert (told.line, told.before) == (25, "--colocate")
+    assert "backslash" in told.note
+    after = 'python3 train.py --seed 1\n"${CLEAN[@]}"\n'
+    assert after.splitlines()[1] in migrate(after, lambda text: text, catalogue.by_flag()).text.splitlines()
+    assert "--seed 1\n" in migrate(after, lambda text: text, catalogue.by_flag()).text
