@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from vime.cli.app import emit_json
 from vime.errors import UsageError
+from vime.files import asked_file
 from vime.migrate.check import Verdict, check_script
 from vime.migrate.rewrite import Change, Migrated
 
@@ -33,7 +33,8 @@ def migrate_flags(script: Path, output: Path | None, check: bool, policy: Path, 
     migrated = migrate(source, words, catalogue.by_flag())
     verdict = check_script(source, str(script), words) if check else None
     if output is not None:
-        write(output, migrated.text, like=script)
+        with asked_file(output, like=script) as file:
+            file.write(migrated.text.encode())
     if as_json:
         data = asdict(migrated) | {"check": asdict(verdict) if verdict else None}
         emit_json("migrate-flags", data, 0 if verdict is None or verdict.accepted else 2)
@@ -64,18 +65,6 @@ def read(script: Path) -> str:
         return script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the script cannot be read: {error}", where=str(script)) from error
-
-
-def write(output: Path, text: str, like: Path) -> None:
-    """Whole or not at all, and executable where the old script was."""
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(like.stat().st_mode & 0o777)
-        temporary.replace(output)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"cannot be written: {error}", where=str(output)) from error
 
 
 def described(migrated: Migrated, verdict: Verdict | None) -> str:

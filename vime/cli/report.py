@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
+
+from vime.files import asked_file
 
 
 @click.command()
@@ -17,7 +18,6 @@ def report(run: Path, output: Path | None) -> None:
 
     page = render(run)
     output = output or run / "report.html"
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(output)
+    with asked_file(output) as file:
+        file.write(page.encode())
     click.echo(str(output))

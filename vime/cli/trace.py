@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import click
 
 from vime.errors import UsageError
+from vime.files import asked_file
 
 
 @click.command()
@@ -24,9 +24,8 @@ def trace(run: Path, output: Path | None) -> None:
             "no span is recorded there", where=str(run), hint="RUN is the folder that --run-dir or --save named"
         )
     output = output or run / "perfetto.json"
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(found), encoding="utf-8")
-    temporary.replace(output)
+    with asked_file(output) as file:
+        file.write(json.dumps(found).encode())
     click.echo(
         f"{sum(event['ph'] == 'X' for event in found['traceEvents'])} spans in {output}: open it in ui.perfetto.dev"
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from vime.cluster.engine import EngineGroup
 from vime.cluster.watch import wait
+from vime.files import append_line
 from vime.rollout import loop
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,9 @@ class RolloutManager:
         elapsed = time.perf_counter() - start
         samples = flatten(output.samples)
         if self.args.trace_samples:
-            spans.append(Path(self.args.run_dir), spans.record(rollout_id, samples, self.args.trace_samples))
+            append_line(
+                Path(self.args.run_dir) / spans.FILE, spans.record(rollout_id, samples, self.args.trace_samples)
+            )
         self._export(rollout_id, output.samples)
         tokens = sum(sample.response_length for sample in samples)
         # Of a pool that ran before anybody asked, only it knows how long the samples took.
@@ -184,12 +187,16 @@ class Rollouts:
 
     def __init__(self, args: Namespace, engines: EngineGroup) -> None:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from vime.environment import thread_environment
 
         self.args, self.engines = args, engines
         # The second thread takes a new list of engines while the first one generates.
         options = {"num_cpus": 0, "max_concurrency": 2, "runtime_env": {"env_vars": thread_environment(1)}}
+        # On the driver's node: prompts were looked through there, and the queue belongs there.
+        here = ray.get_runtime_context().get_node_id()
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
         self.actor = ray.remote(RolloutManager).options(**options).remote(args)
         attempts = 1 + args.rollout_request_retries
         self._deadline = args.rollout_request_timeout * attempts + args.rm_timeout + _MARGIN

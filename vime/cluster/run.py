@@ -23,6 +23,7 @@ from vime.cluster.verify import verify_weights
 from vime.cluster.weights import WeightUpdater
 from vime.engine.patch_stack import installed_stack
 from vime.errors import VimeError
+from vime.files import append_line
 from vime.observe import trace
 from vime.observe.console import Console
 from vime.observe.derived import waits
@@ -122,7 +123,7 @@ class Run:
 
     def trace(self, rollout_id: int, sample: Any, spans: list[tuple[str, float, float]]) -> None:
         """The life of one sample of the step."""
-        trace.append(self.session.directory, trace.life(sample, rollout_id, spans))
+        append_line(self.session.directory / trace.FILE, trace.life(sample, rollout_id, spans))
 
     def finish(self) -> None:
         """Plot, closing text. What it says is read back from the files, as anyone can."""

@@ -13,7 +13,6 @@ is dealt again too.
 
 from __future__ import annotations
 
-import os
 import random
 from argparse import Namespace
 from collections import Counter
@@ -24,6 +23,7 @@ from typing import Any
 from vime.data.preflight import columns_of
 from vime.data.prompts import Prompt, fingerprint, load_prompts
 from vime.data.protocol import Dealt, Group, oldest_version
+from vime.data.state import portable, save_state
 from vime.data.tokenizer import load_tokenizer
 from vime.errors import DataError
 from vime.hooks import load_hook
@@ -128,16 +128,7 @@ class RolloutDataSourceWithBuffer:
         self._forget_trained(rollout_id)
         if self.args.save is None:
             return
-        import torch
-
-        path = state_path(self.args.save, rollout_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        with open(temporary, "wb") as file:
-            torch.save(self.state_dict(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        save_state(state_path(self.args.save, rollout_id), self.state_dict())
 
     def load(self, rollout_id: int | None = None) -> None:
         """Continue after step `rollout_id` of the checkpoint in --load. None, or -1, is the start.
@@ -189,7 +180,7 @@ class RolloutDataSourceWithBuffer:
         return self.cursor() | {
             "outstanding": {index: self.origin(index) for index in self._places},
             "prefixes": [
-                [_portable(sample.to_dict()) for sample in group]
+                [portable(sample.to_dict()) for sample in group]
                 for group in self.buffer
                 if group[0].group_index not in settled and any(sample.response_length for sample in group)
             ],
@@ -342,11 +333,3 @@ def _oldest(group: Group) -> tuple[int, float]:
     """Continuations first, by the oldest weights among their tokens; fresh groups last."""
     oldest = oldest_version(group)
     return (1, 0) if oldest is None else (0, oldest)
-
-
-def _portable(state: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as tensors: what torch loads without running code."""
-    import numpy as np
-    import torch
-
-    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}

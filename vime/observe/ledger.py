@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vime.files import whole_file
 from vime.observe.metrics import read_lines
 
 FILE = "ledger.jsonl"
@@ -34,9 +35,8 @@ class Ledger:
     def __init__(self, directory: Path, start: int) -> None:
         self.path = directory / FILE
         kept = [record for record in read_ledger(self.path) if record["rollout_id"] < start]
-        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
-        temporary.replace(self.path)
+        with whole_file(self.path) as file:
+            file.writelines(json.dumps(record).encode() + b"\n" for record in kept)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - open for as long as the run
 
     def trained(self, rollout_id: int, version: str, samples: Mapping[int, int]) -> None:

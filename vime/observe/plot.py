@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from vime.errors import UsageError
+from vime.files import asked_file
 from vime.observe.console import judged
 from vime.observe.metrics import read_metrics
 
@@ -42,10 +42,9 @@ def plot_run(directory: Path, target: Path | None = None) -> Path:
     bottom.grid(alpha=0.3)
     figure.tight_layout()
     target = target or directory / "curve.png"
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.png")
-    figure.savefig(temporary, dpi=120)
+    with asked_file(target) as file:
+        figure.savefig(file, dpi=120, format="png")
     pyplot.close(figure)
-    temporary.replace(target)
     return target
 
 

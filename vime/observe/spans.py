@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,6 @@ def record(rollout_id: int, samples: Sequence[Any], most: int) -> dict[str, Any]
             for sample in samples[:most]
         ],
     }
-
-
-def append(directory: Path, step: Mapping[str, Any]) -> None:
-    with open(directory / FILE, "a", encoding="utf-8") as file:
-        file.write(json.dumps(step, default=str) + "\n")
 
 
 def perfetto(directory: Path) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 FILE = "trace.jsonl"
@@ -25,8 +23,3 @@ def life(sample: Any, rollout_id: int, spans: Sequence[tuple[str, float, float]]
         "spans": [{"name": name, "start": round(start, 4), "end": round(end, 4)} for name, start, end in spans],
         "events": sample.trace,
     }
-
-
-def append(directory: Path, record: dict[str, Any]) -> None:
-    with open(directory / FILE, "a", encoding="utf-8") as file:
-        file.write(json.dumps(record, default=str) + "\n")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from vime.files import whole_file
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LENGTH = 5
@@ -33,9 +34,7 @@ def answer(word: str) -> str:
 def write_rows(path: Path, chosen: Iterable[str]) -> Path:
     """A prompt file in the format of ``--prompt-data``: one JSON object a line, keys `prompt` and `answer`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
+    with whole_file(path) as file:
         for word in chosen:
-            file.write(json.dumps({"prompt": prompt(word), "answer": answer(word)}) + "\n")
-    temporary.replace(path)
+            file.write(json.dumps({"prompt": prompt(word), "answer": answer(word)}).encode() + b"\n")
     return path

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vime.errors import UsageError
+from vime.files import append_line
 from vime.observe import trace
 from vime.observe.console import sparkline, step_line, table
 from vime.observe.ledger import Account, Ledger, count
@@ -128,7 +129,7 @@ def test_tables_are_aligned() -> None:
 def test_the_life_of_a_sample_is_one_json_line(tmp_path: Path) -> None:
     sample = Sample(index=4, group_index=1, prompt="rab=", response="ba", reward=1.0, response_length=3)
     sample.version_spans = [VersionSpan("2", 0, 3)]
-    trace.append(tmp_path, trace.life(sample, 2, [("generate", 1.0, 1.5)]))
+    append_line(tmp_path / trace.FILE, trace.life(sample, 2, [("generate", 1.0, 1.5)]))
     (line,) = (tmp_path / trace.FILE).read_text().splitlines()
     life: dict[str, Any] = json.loads(line)
     assert life["versions"] == [["2", 0, 3]]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from vime.cli.app import cli
 from vime.errors import UsageError
+from vime.files import append_line
 from vime.observe import charts, spans, trace
 from vime.observe.metrics import MetricsFile
 from vime.observe.report import render, time_split
@@ -49,8 +50,8 @@ def run(tmp_path: Path) -> Path:
         sample.response, sample.reward, sample.status = "<script>alert(1)</script>", 0.5, Status.COMPLETED
         sample.version_spans = [VersionSpan(str(step), 0, 2)]
         sample.trace = [{"name": "generate", "start": 100.0 + step, "end": 100.5 + step}]
-        trace.append(tmp_path, trace.life(sample, step, [("generate", 100.0 + step, 101.0 + step)]))
-        spans.append(tmp_path, spans.record(step, [sample, sample], 8))
+        append_line(tmp_path / trace.FILE, trace.life(sample, step, [("generate", 100.0 + step, 101.0 + step)]))
+        append_line(tmp_path / spans.FILE, spans.record(step, [sample, sample], 8))
     metrics.log("eval", 30, {"datasets": ["greedy"], "eval/greedy": 0.9})
     metrics.close()
     return tmp_path

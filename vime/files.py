@@ -1,0 +1,46 @@
+"""Files that are there whole or not at all, and files of JSON lines that grow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vime.errors import UsageError
+
+
+@contextmanager
+def whole_file(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
+    """A stream whose content becomes `path` at the end; after an error `path` is as it was. `synced`: on the disk before it has its name."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as stream:
+            yield stream
+            if synced:
+                stream.flush()
+                os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def asked_file(path: Path, like: Path | None = None) -> Iterator[BinaryIO]:
+    """`whole_file` for a path that a user named, with the permissions of `like`. Raises UsageError when it cannot be written."""
+    try:
+        with whole_file(path) as stream:
+            yield stream
+            if like is not None:
+                os.fchmod(stream.fileno(), like.stat().st_mode & 0o777)
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add `record` to a file of JSON lines. What JSON does not know is written as its text."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(record, default=str) + "\n")
