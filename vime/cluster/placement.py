@@ -27,6 +27,15 @@ class Placement:
     engines: tuple[tuple[Bundle, ...], ...]
     shared: bool
 
+    def across(self) -> str | None:
+        """Which nodes, when there are several; None on one."""
+        trainers = [bundle.host for bundle in self.trainers]
+        engines = [bundle.host for own in self.engines for bundle in own]
+        if len({*trainers, *engines}) < 2:
+            return None
+        parts = [("trainer", trainers), ("engines", engines)]
+        return ", ".join(f"{name} on {' '.join(dict.fromkeys(hosts))}" for name, hosts in parts if hosts)
+
 
 def sorted_bundles(bundles: Sequence[Bundle]) -> list[Bundle]:
     """By node, then device, both as numbers: as text, device 10 would come before 2."""
@@ -59,3 +68,15 @@ def place(bundles: Sequence[Bundle], trainer_ranks: int, engines: Sequence[int],
                 hint="--rollout-num-gpus-per-engine must divide the devices of a node that engines get",
             )
     return Placement(tuple(ordered[:trainer_ranks]), cut, colocate and bool(trainer_ranks) and bool(engines))
+
+
+def check_medium(medium: str, placement: Placement) -> None:
+    """Raises UsageError when weights cannot travel over `medium` (--update-weight-transport) to all engines: some reach one host only."""
+    if medium != "shm" or not placement.trainers:
+        return
+    first = placement.trainers[0].host
+    if away := sorted({one.host for own in placement.engines for one in own} - {first}):
+        raise UsageError(
+            f"--update-weight-transport shm reaches engines on the trainer's host {first} only, not on {', '.join(away)}",
+            hint="leave it out: gloo on a CPU and nccl on GPUs reach other nodes",
+        )

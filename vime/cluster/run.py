@@ -162,6 +162,8 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         session.start_ray(plan.devices)
         sizes = [engine.devices for group in args.model_groups for engine in group.engines]
         placement = session.place(plan.trainer_ranks, sizes, plan.devices)
+        if (nodes := placement.across()) is not None:
+            print(nodes, flush=True)
         engines: Any = NoEngines()  # the halves stand in for what a debugging run leaves out
         frozen: dict[str, Any] = {}
         if not args.debug_train_only:

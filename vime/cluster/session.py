@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from vime.cluster import guardian, processes
-from vime.cluster.placement import Bundle, Placement, place
+from vime.cluster.placement import Bundle, Placement, check_medium, place
 from vime.errors import MachineError
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,8 @@ class Session:
         attached = bool(os.environ.get("RAY_ADDRESS"))
         if attached:
             _reach(os.environ["RAY_ADDRESS"])
+            # Workers are children of the cluster's nodes, not of this process.
+            common["runtime_env"] = {"env_vars": {processes.RUN_VARIABLE: self.run_id}}
         own: dict[str, Any] = {
             "num_cpus": devices + 2,  # the rollout manager, and one to spare
             "include_dashboard": False,
@@ -110,7 +112,7 @@ class Session:
     def reserve(self, devices: int) -> list[Bundle]:
         """Reserve `devices` and say where they are. Raises MachineError when the cluster has not that many."""
         import ray
-        from ray.util.placement_group import placement_group, placement_group_table
+        from ray.util.placement_group import placement_group
 
         kind = "GPU" if self.args.device == "cuda" else "CPU"
         each = {"GPU": 1, "CPU": 1} if kind == "GPU" else {"CPU": 1}
@@ -121,16 +123,29 @@ class Session:
             raise MachineError(
                 f"{devices} {kind}s are needed, the cluster has {there}", hint="see --dry-run for the plan"
             )
-        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
-        where = placement_group_table(self._group)["bundles_to_node_id"]
-        hosts = [nodes[where[index]] for index in range(devices)]
+        hosts = self._hosts()
         numbers = self._device_numbers(devices) if kind == "GPU" else list(range(devices))
-        return [Bundle(index, host, number) for index, (host, number) in enumerate(zip(hosts, numbers, strict=True))]
+        return [Bundle(index, hosts[index], number) for index, number in enumerate(numbers)]
+
+    def _hosts(self) -> dict[int, str]:
+        """The address of the node of each bundle that is on a living one."""
+        import ray
+        from ray.util.placement_group import placement_group_table
+
+        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        where = placement_group_table(self._group)["bundles_to_node_id"]
+        return {index: nodes[node] for index, node in where.items() if node in nodes}
 
     def options(self, bundle: Bundle, fraction: float, environment: dict[str, str]) -> dict[str, Any]:
-        """Ray's options for an actor on `bundle` that counts for `fraction` of its device."""
+        """Ray's options for an actor on `bundle` that counts for `fraction` of its device. Raises MachineError when its node is lost:
+        where Ray has found room elsewhere, files and addresses of the run would still be the lost node's."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+        if bundle.host and bundle.host != self._hosts().get(bundle.index):
+            raise MachineError(
+                f"node {bundle.host} is lost, and a device of this run with it",
+                hint="the same command with --load resumes on the nodes that are left or were added",
+            )
         return {
             "num_cpus": fraction,
             "num_gpus": fraction if self.args.device == "cuda" else 0,
@@ -142,7 +157,10 @@ class Session:
         }
 
     def place(self, trainer_ranks: int, engines: Sequence[int], devices: int) -> Placement:
-        return place(self.reserve(devices), trainer_ranks, engines, self.args.colocate)
+        """Raises MachineError and UsageError as `reserve` and `placement` do."""
+        placement = place(self.reserve(devices), trainer_ranks, engines, self.args.colocate)
+        check_medium(self.args.update_weight_transport, placement)
+        return placement
 
     def _device_numbers(self, devices: int) -> list[int]:
         """The GPU that Ray gave each bundle, asked from inside it."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from vime.cluster.placement import Bundle
 from vime.cluster.watch import wait
+from vime.engine import net
 
 #: A device is shared by a trainer rank and an engine when colocated; Ray only counts, it does not enforce.
 SHARED_FRACTION = 0.4
@@ -33,9 +34,7 @@ class TrainerActor:
         """Rank 0 opens the store that all ranks meet at, on a port that is held from the start. Returns its address."""
         import torch.distributed as dist
 
-        from vime.engine.net import hold_port, own_host
-
-        held = hold_port(own_host())
+        held = net.hold_port(net.own_host())
         held.sock.listen()
         self._store = dist.TCPStore(
             held.host, held.port, self.world_size, True, wait_for_workers=False, master_listen_fd=held.sock.detach()
@@ -48,6 +47,9 @@ class TrainerActor:
             os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address[0], str(address[1])
             # The store exists already: torch must join it instead of opening one.
             os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+            # By itself gloo takes the address that the host's name stands for, which on many machines no other node reaches.
+            if (interface := net.interface_of(net.own_host())) is not None:
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         from vime.trainer.trainer import Trainer
 
         # Ray shows each actor its own GPU only, as the first.

@@ -57,3 +57,21 @@ def own_host() -> str:
     import ray.util
 
     return str(ray.util.get_node_ip_address())
+
+
+def address_towards(host: str, port: int) -> str:
+    """The address of this machine that a connection to `host` leaves from, so that its node reaches us there. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.connect((host, port))
+        return str(sock.getsockname()[0])
+
+
+def interface_of(host: str) -> str | None:
+    """The network interface of this machine that has the address `host`; None when none has."""
+    import psutil  # type: ignore[import-untyped]
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == host for one in addresses):
+            return str(name)
+    return None

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.distributed as dist
 
+from vime.engine.net import address_towards
 from vime.transport.bucket import Bucket, BucketMeta, Offer
 
 _SENDER = 0
@@ -39,7 +40,7 @@ class Sender:
         )
 
     def send(self, buckets: Sequence[Bucket]) -> None:
-        group = _join(self._store, _SENDER, self._size, self._timeout)
+        group = _join(self._store, _SENDER, self._size, self._timeout, self.address[0])
         for bucket in buckets:
             _broadcast(group, bucket.data)
 
@@ -50,15 +51,20 @@ def receive(offer: Offer, worker: int, timeout: float) -> Iterator[tuple[BucketM
     host, port = offer.address
     wait = datetime.timedelta(seconds=timeout)
     store = dist.TCPStore(host, port, offer.receivers + 1, is_master=False, timeout=wait)
-    group = _join(store, worker + 1, offer.receivers + 1, wait)
+    group = _join(store, worker + 1, offer.receivers + 1, wait, address_towards(host, port))
     for meta in offer.buckets:
         data = torch.empty(meta.nbytes, dtype=torch.uint8)
         _broadcast(group, data)
         yield meta, data
 
 
-def _join(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> dist.ProcessGroupGloo:
-    return dist.ProcessGroupGloo(dist.PrefixStore("weights", store), rank, size, timeout)
+def _join(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta, own: str) -> dist.ProcessGroupGloo:
+    """`own` is the address that the others reach this process at. By itself gloo takes what the host's name stands for, which is
+    127.0.0.1 on many machines: then nodes would not find each other."""
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=own)]
+    options._timeout = timeout
+    return dist.ProcessGroupGloo(dist.PrefixStore("weights", store), rank, size, options)
 
 
 def _broadcast(group: dist.ProcessGroupGloo, data: torch.Tensor) -> None:

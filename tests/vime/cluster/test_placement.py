@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vime.cluster.placement import Bundle, place, sorted_bundles
+from vime.cluster.placement import Bundle, check_medium, place, sorted_bundles
 from vime.cluster.weights import flushes
 from vime.errors import UsageError
 
@@ -74,3 +74,24 @@ def test_an_address_is_asked_of_the_process_that_uses_it(monkeypatch: pytest.Mon
         assert port.url == f"http://127.0.0.1:{port.port}"
     finally:
         port.close()
+
+
+def test_shared_memory_cannot_reach_another_node() -> None:
+    away = place(BUNDLES, 2, [1], colocate=False)
+    assert away.across() == "trainer on 10.0.0.9, engines on 10.0.0.10"
+    with pytest.raises(
+        UsageError, match=r"shm reaches engines on the trainer's host 10\.0\.0\.9 only, not on 10\.0\.0\.10"
+    ):
+        check_medium("shm", away)
+    check_medium("gloo", away)
+    here = place(BUNDLES[2:], 1, [1], colocate=False)
+    assert here.across() is None
+    check_medium("shm", here)
+
+
+def test_gloo_is_told_addresses_that_other_nodes_reach() -> None:
+    from vime.engine import net
+
+    assert net.address_towards("127.0.0.1", 9) == "127.0.0.1"
+    assert net.interface_of("127.0.0.1") == "lo"
+    assert net.interface_of("203.0.113.9") is None
