@@ -104,14 +104,18 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev $(VENV)/.cpu
 	$(VENV)/bin/mypy
 
+# Workers for the tests; tests/conftest.py says who gets what. One has the engines' tests, which need 4 GB of memory.
+JOBS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist loadgroup
+
 # The tests start from the stock engine and patch copies of it: only so can a regression be seen to fail without its patch.
 unit: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton stock
-	$(PY) -m pytest -q
+	$(PYTEST)
 
 # ---- slower -------------------------------------------------------------------------------------------------------------------------
 nightly: $(VENV)/.dev $(VENV)/.cpu $(VENV)/.triton stock ## the long tests, and property tests on new examples
 	$(PY) -m pytest -q -m nightly
-	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -q -m 'not nightly and not engine'
+	HYPOTHESIS_PROFILE=explore $(PYTEST) -m 'not nightly and not engine'
 
 bench: bench-sync ## speed, as ratios against a peer in the same run; results in benchmarks/results/
 	$(PY) benchmarks/runtime/run.py

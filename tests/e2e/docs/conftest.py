@@ -1,4 +1,4 @@
-"""The built site, once a session."""
+"""The built site, once a run."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import filled_once
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both languages, built afresh; a warning fails the build."""
-    folder = tmp_path_factory.mktemp("site")
+def build(folder: Path) -> None:
+    """Both languages; a warning fails the build."""
     for language in ("en", "zh"):
         done = subprocess.run(
             [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / f".trees-{language}"),
@@ -21,4 +21,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
-    return folder
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return filled_once(tmp_path_factory, "site", build)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pytest
 from synctool.images.oci import Writer, add_file
 from synctool.patches.record import RECORD_NAME
 from synctool.patches.stack import load_stack
+from tests.preloaded import call
 from tests.synctool.patches.conftest import House, git, house, own_cache
 
 __all__ = ["house", "own_cache"]
@@ -53,10 +53,8 @@ class Project:
     def run(self, *words: str, code: int = 0) -> dict[str, Any]:
         """A verb as people call it, with what ``ssh`` is replaced as in ``ssh_config``."""
         path = f"{self.commands}{os.pathsep}{os.environ['PATH']}"
-        ended = subprocess.run(
-            [sys.executable, "-m", "synctool", *words[:2], "--json", *words[2:]],
-            cwd=self.root, env=os.environ | {"PATH": path, "GIT_CONFIG_GLOBAL": os.devnull}, capture_output=True, text=True,
-        )  # fmt: skip
+        environment = os.environ | {"PATH": path, "GIT_CONFIG_GLOBAL": os.devnull}
+        ended = call(*words[:2], "--json", *words[2:], cwd=self.root, env=environment)
         assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
         assert "Traceback" not in ended.stderr
         envelope: dict[str, Any] = json.loads(ended.stdout) if ended.stdout else {"error": ended.stderr}

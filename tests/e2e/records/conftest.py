@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.records import world
 from tests.e2e.records.world import World
+from tests.once import filled_once
 from tests.synctool.report.hub import Hub
 
 TOKEN = "ghp_thisIsTheSecretOfTheTest0123456789"
@@ -18,7 +19,7 @@ TOKEN = "ghp_thisIsTheSecretOfTheTest0123456789"
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return world.make(tmp_path_factory.mktemp("records"))
+    return world.at(filled_once(tmp_path_factory, "records", world.make))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from synctool.cli.app import main
 RANGE = (2420, 2421, 2422, 2423, 2424, 2425, 2426, 2427, 2428, 2429, 2430, 2431, 2433, 2434, 2437)
 STACKED = 2432
 ENGINE_FILES = 2533
+ARCHIVE = "vllm-0.9.9.tar.gz"
 LATEST = "sha256:" + hashlib.sha256(b"latest").hexdigest()
 
 POLICY = """schema = 1
@@ -202,7 +203,7 @@ def _range(up: Builder) -> None:
 def _engine(folder: Path) -> tuple[Path, str, dict[str, bytes]]:
     """A release archive of 2,533 Python files, its SHA-256, and its content."""
     files = {f"vllm/part_{n // 100:02}/module_{n:04}.py": f"VALUE = {n}\n".encode() for n in range(ENGINE_FILES)}
-    path = folder / "vllm-0.9.9.tar.gz"
+    path = folder / ARCHIVE
     with tarfile.open(path, "w:gz") as archive:
         for name, data in files.items():
             info = tarfile.TarInfo(f"vllm-0.9.9/{name}")
@@ -222,7 +223,12 @@ def _patch(number: int, purpose: str, status: str, origin: str, files: dict[str,
     return f"{header}diff --git a/{name} b/{name}\n" + "".join(lines)
 
 
-def make(root: Path) -> World:
+def at(root: Path) -> World:
+    """The world that ``make`` made there."""
+    return World(root / "vime", root / "slime", root / ARCHIVE)
+
+
+def make(root: Path) -> None:
     """Both repositories, the archive, and the fork's policy and patch stack, committed on its main branch."""
     up, baseline = _upstream(root / "slime")
     down = Builder(root / "vime", "Bea Lichtmann", 1_710_000_000)
@@ -252,11 +258,10 @@ def make(root: Path) -> World:
     down.write("vime-sync.toml", POLICY.format(baseline=baseline))
     down.commit("Fork slime and run it on vLLM")
     _range(up)
-    world = World(down.folder, up.folder, archive)
+    world = at(root)
     world.git("config", "user.name", "Bea Lichtmann")
     world.git("config", "user.email", "bea@example.org")
     world.git("fetch", "-q", str(up.folder), "main:refs/vime-sync/upstream/main")
-    return world
 
 
 def through(world: World, number: int) -> str:

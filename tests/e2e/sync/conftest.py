@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import pytest
 
 from examples.demo_fork import generate
+from tests.once import filled_once
+from tests.preloaded import call
 
 EXCLUDE = """
 [[exclude]]
@@ -35,9 +36,7 @@ class Fork:
         return done.stdout.decode("utf-8", "surrogateescape").strip()
 
     def sync(self, *words: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "synctool", *words, "-C", str(self.folder)], capture_output=True, text=True
-        )
+        done = call(*words, "-C", str(self.folder))
         assert "Traceback" not in done.stderr, done.stderr
         assert expect is None or done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
         return done
@@ -64,9 +63,7 @@ class Fork:
         return digest.hexdigest()
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("demo")
+def make(root: Path) -> None:
     upstream, downstream, baseline = generate.build(root)
     fork = Fork(downstream, upstream)
     fork.git("config", "user.name", "Bea Lichtmann")
@@ -77,7 +74,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write(EXCLUDE)
     fork.git("add", "-A")
     fork.git("commit", "-q", "-m", "Policy")
-    return root
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return filled_once(tmp_path_factory, "demo", make)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Runs one vime-sync verb and kills the process (SIGKILL) right before or after its n-th effect.
 
-Effects are what changes the disk: objects written, refs moved, files replaced, processes that git runs for us. Argument 1 is n, the rest is the command line.
+Effects are what changes the disk: objects written, refs moved, files replaced, processes that git runs for us. The first word is n, the rest is the command
+line.
 Exit status 77 means that the verb has fewer than n effects (it ran to its end and succeeded).
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 from synctool.cli import app
 from synctool.git.objects import ObjectStore
 
-LEFT = int(sys.argv[1])
+LEFT = 0
 
 
 def tick() -> None:
@@ -47,12 +48,15 @@ def moves_refs(args: tuple[Any, ...]) -> bool:
     return bool(args) and isinstance(args[0], list) and "update-ref" in args[0]
 
 
-around(subprocess, "run", moves_refs)
-around(ObjectStore, "write", lambda args: args[1] == "commit")
-around(os, "replace", lambda args: not str(args[1]).count("/objects/"))
-around(Path, "replace")
-
-try:
-    app.main(sys.argv[2:])
-except SystemExit as ended:
-    sys.exit(77 if LEFT > 0 and ended.code in (0, 1) else ended.code)
+def main(words: list[str]) -> None:
+    """Only for a process of its own: what it counts is replaced for good."""
+    global LEFT
+    LEFT = int(words[0])
+    around(subprocess, "run", moves_refs)
+    around(ObjectStore, "write", lambda args: args[1] == "commit")
+    around(os, "replace", lambda args: not str(args[1]).count("/objects/"))
+    around(Path, "replace")
+    try:
+        app.main(words[1:])
+    except SystemExit as ended:
+        sys.exit(77 if LEFT > 0 and ended.code in (0, 1) else ended.code)

@@ -6,8 +6,6 @@ What is there afterwards is the state before or the state after, and the sync go
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,9 @@ import pytest
 
 from synctool.git import Repo
 from synctool.mirror import store
+from tests.e2e.sync import killed
 from tests.e2e.sync.conftest import Fork
+from tests.preloaded import call
 
 KILLED = -9
 #: verb under test, and the verbs that lead up to it
@@ -53,21 +53,16 @@ def test_killed_at_each_boundary(fork: Fork, tmp_path: Path, name: str) -> None:
     start = fork.refs()
     status = session(fork)
     end: Fork | None = None
-    killed = 0
+    deaths = 0
     for boundary in range(1, 200):
         copy = Fork(tmp_path / f"at{boundary}", fork.upstream)
         shutil.copytree(fork.folder, copy.folder, symlinks=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.e2e.sync.killed", str(boundary), *words, "-C", str(copy.folder)],
-            capture_output=True,
-            text=True,
-            cwd=Path(__file__).parents[3],
-        )
+        done = call(str(boundary), *words, "-C", str(copy.folder), function=killed.main)
         if done.returncode == 77:
             end = copy
             break
         assert done.returncode == KILLED, (done.returncode, done.stderr)
-        killed += 1
+        deaths += 1
         # the work tree, the index, HEAD and the user's refs never moved
         assert visible(copy) == visible(fork)
         now = session(copy)
@@ -84,5 +79,5 @@ def test_killed_at_each_boundary(fork: Fork, tmp_path: Path, name: str) -> None:
         assert "refs/vime-sync/session" not in copy.refs()
         shutil.rmtree(copy.folder)
     assert end is not None, "the verb never ended"
-    assert killed >= 2
+    assert deaths >= 2
     assert fork.snapshot() == untouched

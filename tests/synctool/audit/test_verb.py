@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from synctool.audit.fix import fix_work_tree
 from synctool.audit.run import CHECKS, load_check, run
 from synctool.audit.sarif import sarif
 from synctool.errors import ConfigError, Refused, UsageError
+from tests import preloaded
 
 from .conftest import POLICY, Auditor, places
 
@@ -170,11 +171,8 @@ def verb(checkout: Path, engine_folder: Path, tmp_path: Path) -> Callable[..., s
     """``vime-sync audit`` on that repository, with a cache of its own."""
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        import os
-
-        command = [sys.executable, "-m", "synctool", "audit", "-C", str(checkout), "--pin", str(engine_folder), *words]
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+        return preloaded.call("audit", "-C", str(checkout), "--pin", str(engine_folder), *words, env=environment)
 
     return call
 

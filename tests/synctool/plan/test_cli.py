@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+from tests.preloaded import call
 
 POLICY = """schema = 1
 [upstream]
@@ -35,9 +35,7 @@ def fork(story):
 
 
 def run(story, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "synctool", "plan", "-C", str(story.folder), *arguments], capture_output=True, text=True
-    )
+    return call("plan", "-C", str(story.folder), *arguments)
 
 
 def test_table(fork):
