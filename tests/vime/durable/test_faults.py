@@ -79,6 +79,69 @@ def test_no_room_is_told_and_what_was_written_is_kept(
     assert audit(Path(args.save), deep=True).clean
 
 
+ON_A_MOUNT = """
+import os, pickle, subprocess, sys
+from pathlib import Path
+args = pickle.load(open(sys.argv[1], "rb"))
+def mount(*options):
+    if subprocess.run(["mount", *options, "tmpfs", args.save]).returncode:
+        sys.exit(99)
+mount("-t", "tmpfs", "-o", "size=300k")
+from vime.data.source import RolloutDataSourceWithBuffer
+from vime.durable.audit import audit
+from vime.durable.store import DurableStore
+from vime.errors import VimeError
+from tests.vime.durable.test_store import step
+def run(steps):
+    if child := os.fork():
+        return os.waitpid(child, 0)
+    store = None
+    try:
+        store = DurableStore(args, RolloutDataSourceWithBuffer(args))
+        store.load(-1)
+        for number in range(steps):
+            if store.planned(number) is None:
+                step(store, number)
+            else:
+                store.trained(number)
+    except VimeError as error:
+        print(error.render().replace(chr(10), " "), error.exit_code, flush=True)
+    if store is not None:
+        store.close()
+    os._exit(0)
+run(400)
+mount("-o", "remount,size=64m")
+run(3)
+report = audit(Path(args.save), deep=True)
+print(report.trained_steps, report.findings, flush=True)
+mount("-o", "remount,ro")
+run(1)
+"""
+
+
+def test_a_full_disk_and_one_that_became_read_only(straw_args: Callable[..., Namespace], tmp_path: Path) -> None:
+    """On a file system of its own: full in the middle of a run, larger for the next, then not to be written at all."""
+    import pickle
+
+    args = straw_args()
+    Path(args.save).mkdir()
+    (tmp_path / "args").write_bytes(pickle.dumps(args))
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", ON_A_MOUNT, str(tmp_path / "args")],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    if done.returncode == 99 or done.stderr.startswith("unshare"):
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert "Traceback" not in done.stderr, done.stderr
+    full, whole, read_only = done.stdout.splitlines()
+    assert full.startswith("error: ")
+    assert "space" in full or "disk may be full" in full, full
+    assert full.endswith(f"the same command resumes {MachineError.exit_code}")
+    assert whole == "3 ()"
+    assert "opening the rollout queue: Read-only file system" in read_only
+    assert "the folder must be writable for this user" in read_only
+
+
 @pytest.mark.parametrize("cut", [1, 3, 40, 200])
 def test_a_torn_journal_loses_its_last_word_only(open_durable: Open, cut: int) -> None:
     store = open_durable()
@@ -160,6 +223,29 @@ def test_a_lease_that_ran_out_is_taken_again(open_durable: Open) -> None:
     known = history.read(control_folder(store.pool, "b0000"))
     assert known.batches == {0: (0, 1, 2, 3)}
     assert [entry.state for entry in known.tasks.values()] == ["ready"] * 4
+
+
+@pytest.mark.parametrize("jump", [-1e6, 1e6])
+def test_clocks_that_jump_change_nothing(open_durable: Open, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    """The wall clock is set, and the machine is started anew: then the clock that leases are measured by begins again, at whatever."""
+    import time
+
+    wall = time.time
+    store = open_durable()
+    step(store, 0)
+    monkeypatch.setattr(time, "time", lambda: wall() + jump)
+    step(store, 1)
+    queue: Any = store.queue
+    real = queue._coordinator.clock
+    queue._coordinator.clock = lambda: real() + jump
+    tasks = store.claim(4)
+    store.sync()
+    store = open_durable()  # with the clock as it was
+    assert [store.planned(number) is not None for number in (0, 1, 2)] == [True, True, False]
+    for number in (0, 1):
+        store.trained(number)
+    assert labels(store.claim(4)) == labels(tasks)
+    assert audit(Path(store.args.save), deep=True).findings == ()
 
 
 def test_a_disk_that_hangs_has_a_deadline(open_durable: Open) -> None:
