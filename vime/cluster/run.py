@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from argparse import Namespace
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any
 from vime import environment
 from vime.arguments.plan import resolve_plan
 from vime.cluster.engine import EngineGroup, start_engines
+from vime.cluster.folders import absolute_paths, check_folders
 from vime.cluster.halves import NoEngines, NoTrainers, NoUpdates, ReplayedRollouts
 from vime.cluster.recovery import recover
 from vime.cluster.rollout import Rollouts
@@ -150,6 +152,8 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
     """Start all processes, engines beside the trainer, and end them however the body ends."""
     plan = resolve_plan(args).processes
     begun = time.time()
+    if os.environ.get("RAY_ADDRESS"):
+        absolute_paths(args)
     patches = installed_stack()
     # The engine's exact identity belongs to a run's artefacts: the same flags on another stack are another run.
     print(
@@ -164,6 +168,7 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         placement = session.place(plan.trainer_ranks, sizes, plan.devices)
         if (nodes := placement.across()) is not None:
             print(nodes, flush=True)
+        check_folders(args, session.other_nodes(placement))
         engines: Any = NoEngines()  # the halves stand in for what a debugging run leaves out
         frozen: dict[str, Any] = {}
         if not args.debug_train_only:

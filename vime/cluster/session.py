@@ -136,6 +136,15 @@ class Session:
         where = placement_group_table(self._group)["bundles_to_node_id"]
         return {index: nodes[node] for index, node in where.items() if node in nodes}
 
+    def other_nodes(self, placement: Placement) -> dict[str, str]:
+        """Id and address of the nodes, the driver's apart, that processes of the run are on."""
+        import ray
+
+        used = {bundle.host for bundle in (*placement.trainers, *(one for own in placement.engines for one in own))}
+        here = ray.get_runtime_context().get_node_id()
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
+        return {node["NodeID"]: node["NodeManagerAddress"] for node in nodes if node["NodeManagerAddress"] in used}
+
     def options(self, bundle: Bundle, fraction: float, environment: dict[str, str]) -> dict[str, Any]:
         """Ray's options for an actor on `bundle` that counts for `fraction` of its device. Raises MachineError when its node is lost:
         where Ray has found room elsewhere, files and addresses of the run would still be the lost node's."""
