@@ -72,7 +72,7 @@ demo-train: $(VENV)/.cpu ## train a tiny model with real vLLM, Megatron-core and
 # ---- the candidate image ------------------------------------------------------------------------------------------------------------
 IMAGE ?= build/image
 # Debian 12 has Python 3.11.2; newer soupsieves ask for 3.11.5. torch compiles with setuptools, which a venv without pip lacks.
-$(IMAGE)/wheels/.done: requirements/cpu.txt | $(VENV)/.base
+$(IMAGE)/wheels/.done: requirements/cpu.txt pyproject.toml | $(VENV)/.base
 	rm -rf $(@D) && mkdir -p $(@D)
 	$(PIP) wheel --no-deps -w $(@D) 'torch==$(TORCH)+cpu' || $(PIP) wheel --no-deps -w $(@D) 'torch==$(TORCH)'
 	$(PIP) wheel --no-deps -w $(@D) -r requirements/cpu.txt
@@ -90,7 +90,7 @@ image: $(VENV)/.base $(IMAGE)/wheels/.done $(IMAGE)/base/index.json ## build the
 	$(VENV)/bin/vime-sync image build --base $(IMAGE)/base --wheels $(IMAGE)/wheels --output $(IMAGE)/candidate
 	$(VENV)/bin/vime-sync image check $(IMAGE)/candidate
 	@# Inside, one test of arguments is out of place: it asks for an engine without the stack.
-	docker/inside.sh $(IMAGE)/candidate/layout sh -ec 'python -m pytest -q -p no:cacheprovider tests/vime/test_sample.py tests/vime/arguments \
+	PYTHON=$(PY) docker/inside.sh $(IMAGE)/candidate/layout sh -ec 'python -m pytest -q -p no:cacheprovider tests/vime/test_sample.py tests/vime/arguments \
 	  -k "not score-centering.patch"; python train.py'
 
 # ---- what must hold -----------------------------------------------------------------------------------------------------------------

@@ -1,22 +1,14 @@
 #!/bin/sh
 # Runs a command inside a candidate, without a daemon: inside.sh LAYOUT COMMAND...
-# Unpacks the layers, then changes root in namespaces of its own (mounts, network with loopback only, processes). Needs root, tar and python3.
+# Unpacks the layers, then changes root in namespaces of its own (mounts, network with loopback only, processes). Needs root, and a Python
+# with what the sync tool needs, named by PYTHON.
 set -eu
+python=${PYTHON:-python3}
 layout=$1
 shift
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-blobs=$(python3 - "$layout" <<'PY'
-import json, sys
-from pathlib import Path
-layout = Path(sys.argv[1])
-blob = lambda digest: layout / "blobs" / digest.replace(":", "/")
-index = json.loads((layout / "index.json").read_text())
-for layer in json.loads(blob(index["manifests"][0]["digest"]).read_text())["layers"]:
-    print(blob(layer["digest"]).resolve())
-PY
-)
-for blob in $blobs; do tar -xf "$blob" -C "$root" --numeric-owner; done
+PYTHONPATH="$(dirname "$0")/.." "$python" -m synctool.images.unpack "$layout" "$root"
 unshare --mount --net --pid --fork --kill-child sh -euc '
   root=$1; shift
   mount -t proc proc "$root/proc"

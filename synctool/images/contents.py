@@ -18,6 +18,9 @@ from synctool.patches.record import RECORD_NAME
 #: Called for every entry of a layer, with its content if it is a regular file.
 Take = Callable[[tarfile.TarInfo, IO[bytes] | None], None]
 
+#: Beginning of the name of an entry that removes what lower layers hold; the whole name of one that removes all that they hold in its folder.
+WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
+
 DPKG_STATUS = "var/lib/dpkg/status"
 _LARGEST = 64 << 20
 _CHUNK = 1 << 20
@@ -45,34 +48,51 @@ class Contents:
 def read_contents(image: Image) -> Contents:
     """Read all layers, lowest first, each once. Nothing of ``files`` may be believed while anything is ``wrong``."""
     found: dict[str, bytes] = {}
+    #: What the layer that is being read holds itself: its whiteouts, in whatever order they come, are about lower ones.
+    own: set[str] = set()
 
     def take(entry: tarfile.TarInfo, content: IO[bytes] | None) -> None:
-        path = posixpath.normpath(entry.name.lstrip("/"))
-        folder, base = posixpath.split(path)
-        if base.startswith(".wh."):
-            gone = folder if base == ".wh..wh..opq" else posixpath.join(folder, base.removeprefix(".wh."))
-            for known in [one for one in found if one == gone or one.startswith(gone + "/")]:
+        path = entry_path(entry)
+        if (gone := removed(path)) is not None:
+            for known in [one for one in found.keys() - own if one == gone or one.startswith(gone + "/")]:
                 del found[known]
         elif content is not None and entry.size <= _LARGEST and _wanted(path):
             found[path] = content.read()
+            own.add(path)
 
-    return Contents(tuple(verify(image, take)), found)
+    return Contents(tuple(verify(image, take, own.clear)), found)
+
+
+def entry_path(entry: tarfile.TarInfo) -> str:
+    """The path of an entry below the root of the image."""
+    return posixpath.normpath(entry.name.lstrip("/"))
+
+
+def removed(path: str) -> str | None:
+    """What an entry of that path removes, or None if it is no whiteout. An opaque one names its folder, which itself stays."""
+    folder, base = posixpath.split(path)
+    if not base.startswith(WHITEOUT):
+        return None
+    return folder if base == OPAQUE else posixpath.join(folder, base.removeprefix(WHITEOUT))
 
 
 def _wanted(path: str) -> bool:
     return path == DPKG_STATUS or path.endswith((".dist-info/METADATA", "/" + RECORD_NAME))
 
 
-def verify(image: Image, take: Take = lambda entry, content: None) -> list[str]:
+def verify(
+    image: Image, take: Take = lambda entry, content: None, begin: Callable[[], None] = lambda: None
+) -> list[str]:
     """What is wrong with an image's layers: sizes, digests, and their content against the ``diff_ids`` of the configuration. Empty: nothing.
 
-    ``take`` sees every entry on the way.
+    ``take`` sees every entry on the way; ``begin`` is called before the first of each layer.
     """
     diff_ids = image.config.get("rootfs", {}).get("diff_ids", [])
     if len(diff_ids) != len(image.layers):
         return [f"{len(image.layers)} layers, but {len(diff_ids)} diff_ids"]
     wrong = []
     for layer, diff_id in zip(image.layers, diff_ids, strict=True):
+        begin()
         problem = _read_layer(image, layer, diff_id, take)
         if problem:
             wrong.append(f"layer {layer.digest} {problem}")

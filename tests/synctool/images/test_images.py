@@ -6,7 +6,9 @@ import hashlib
 import json
 import shutil
 import subprocess
+import sys
 import tarfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from synctool.images.permission import refuse_order
 from synctool.images.promote import promote
 from synctool.images.recipe import Recipe, render
 from synctool.images.tags import candidate_tag, check_tag
+from synctool.images.unpack import unpack
 from synctool.policy import parse_policy
 from synctool.policy.model import EvidenceKind
 
@@ -302,3 +305,91 @@ def test_the_bill_reads_the_layers_and_believes_whiteouts(tmp_path: Path) -> Non
         "pkg:pypi/foo-bar@1%2Bcpu",
     ]
     assert sbom.versions(bill) == {"foo-bar": "1+cpu"}
+
+
+# ---- unpacking ---------------------------------------------------------------------------------------------------------------------------
+
+
+def layered(layout: Path, *layers: Callable[[tarfile.TarFile], None]) -> oci.Image:
+    writer = Writer(layout)
+    made = [writer.layer(fill) for fill in layers]
+    return writer.image({"rootfs": {"diff_ids": [one.digest for one in made]}}, made)
+
+
+def names(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+def link(archive: tarfile.TarFile, name: str, to: str, kind: bytes = tarfile.SYMTYPE) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.mode = kind, to, 0o777
+    archive.addfile(entry)
+
+
+def test_whiteouts_take_away_what_lower_layers_hold_and_nothing_else(tmp_path: Path) -> None:
+    def lower(archive: tarfile.TarFile) -> None:
+        for name in ("a/keep", "a/gone", "b/deep/old", "b/deep/same", "c/one", "./d"):
+            add_file(archive, name, name.encode(), 0o755)
+        link(archive, "l", "a")
+
+    def upper(archive: tarfile.TarFile) -> None:
+        add_file(
+            archive, "b/deep/new", b"new"
+        )  # before the whiteout of its folder: the order within a layer says nothing
+        add_file(archive, "b/deep/same", b"again")
+        add_file(archive, "b/.wh..wh..opq", b"")
+        add_file(archive, "a/.wh.gone", b"")
+        add_file(archive, ".wh.c", b"")
+        add_file(archive, ".wh.absent", b"")
+        add_file(archive, "l", b"no link now")
+        link(archive, "a/hard", "/b/deep/new", tarfile.LNKTYPE)
+
+    unpack(layered(tmp_path / "l", lower, upper), root := tmp_path / "root")
+    assert names(root) == {"a/keep", "a/hard", "b/deep/new", "b/deep/same", "d", "l"}
+    assert not (root / "c").exists()
+    assert (root / "b/deep/same").read_text() == "again"
+    assert (root / "a/hard").samefile(root / "b/deep/new")
+    assert (root / "l").read_text() == "no link now"
+    assert (root / "a/keep").read_text() == "a/keep"
+    assert (root / "a/keep").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("name", ["../out", "in/out", "in/.wh.precious", "h"])
+def test_nothing_is_written_or_removed_outside(tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("here")
+
+    def upper(archive: tarfile.TarFile) -> None:
+        if name == "h":
+            link(archive, name, "../outside/precious", tarfile.LNKTYPE)
+        else:
+            add_file(archive, name, b"there")
+
+    image = layered(tmp_path / "l", lambda archive: link(archive, "in", str(outside)), upper)
+    with pytest.raises(Refused, match="outside of the folder"):
+        unpack(image, tmp_path / "root")
+    assert names(outside) == {"precious"}
+    assert (outside / "precious").read_text() == "here"
+
+
+def test_a_layer_of_another_content_is_not_used(tmp_path: Path) -> None:
+    image = layered(tmp_path / "l", lambda archive: add_file(archive, "a", b"1" * 20_000))
+    blob = oci.blob_path(image.layout, image.layers[0].digest)
+    blob.write_bytes(blob.read_bytes().replace(b"1111", b"1112", 1))
+    ended = subprocess.run(
+        [sys.executable, "-m", "synctool.images.unpack", str(image.layout), str(tmp_path / "root")],
+        capture_output=True, text=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: ")
+    assert "another content" in ended.stderr
+
+
+def test_the_bill_keeps_what_an_opaque_layer_holds_itself(tmp_path: Path) -> None:
+    def upper(archive: tarfile.TarFile) -> None:
+        add_file(archive, "s/new-2.dist-info/METADATA", b"Name: new\nVersion: 2\n")
+        add_file(archive, "s/.wh..wh..opq", b"")
+
+    image = layered(tmp_path, lambda archive: add_file(archive, "s/old-1.dist-info/METADATA", b"Name: old\n"), upper)
+    assert set(read_contents(image).files) == {"s/new-2.dist-info/METADATA"}
