@@ -92,12 +92,14 @@ from vime.durable.audit import audit
 from vime.durable.store import DurableStore
 from vime.errors import VimeError
 from tests.vime.durable.test_store import step
+import straw.tensor
+prompts = RolloutDataSourceWithBuffer(args).prompts  # and all that is imported for them, once
 def run(steps):
     if child := os.fork():
         return os.waitpid(child, 0)
     store = None
     try:
-        store = DurableStore(args, RolloutDataSourceWithBuffer(args))
+        store = DurableStore(args, RolloutDataSourceWithBuffer(args, prompts))
         store.load(-1)
         for number in range(steps):
             if store.planned(number) is None:
