@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,22 +39,26 @@ def test_a_side_can_be_taken_again_in_another_shape_a_text_only_for_the_very_con
     assert text.restore(moved) is None
 
 
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("memory") / "hub.git")
+
+
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_records_read_back(tmp_path_factory: pytest.TempPathFactory, ours: bytes, text: bytes) -> None:
+def test_records_read_back(world: World, ours: bytes, text: bytes) -> None:
     record = remember(hunk(ours, b"b\n", b"t\n"), text, "k" * 24, who="Ann <a@x>", where="sync", path="é.py")
-    assert _through(tmp_path_factory.mktemp("memory"), dump(record)).find("k" * 24) == record
+    assert _through(world, dump(record)).find("k" * 24) == record
 
 
-def _through(folder: Path, file: tuple[str, bytes]) -> Memory:
-    world = World(folder / "hub.git")
+def _through(world: World, file: tuple[str, bytes]) -> Memory:
     tree = Tree(world.repo.objects)
     tree.set(file[0], Entry("100644", world.repo.objects.write_blob(file[1])))
     return load_memory(world.repo.objects, tree)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"schema": 9}', b"\xff"])
-def test_a_broken_record_names_its_file(tmp_path: Path, data: bytes) -> None:
+def test_a_broken_record_names_its_file(world: World, data: bytes) -> None:
     with pytest.raises(ConfigError) as error:
-        _through(tmp_path, (f"{FOLDER}/x.json", data))
+        _through(world, (f"{FOLDER}/x.json", data))
     assert error.value.where == f"{FOLDER}/x.json"
     assert error.value.hint
