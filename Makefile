@@ -107,7 +107,7 @@ types: $(VENV)/.dev $(VENV)/.cpu
 # Workers for the tests; tests/conftest.py says who gets what. One has the engines' tests, which need 4 GB of memory.
 JOBS ?= 2
 # What tests write is small and goes away with them: in memory, where that has 4 GB to spare, it costs a tenth of the time.
-SCRATCH ?= $(shell df -Pk /dev/shm 2>/dev/null | awk '$$4 > 4000000 { print "/dev/shm" }')
+SCRATCH ?= $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
 define PYTEST
 scratch=$$(mktemp -d -p "$(or $(SCRATCH),$${TMPDIR:-/tmp})" tests.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
   TMPDIR="$$scratch" OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist loadgroup
