@@ -14,7 +14,7 @@ from aiohttp import web
 
 from vime.agents import anthropic_messages, messages, openai_chat
 from vime.agents.session import Session, Turn
-from vime.errors import EngineError, UsageError
+from vime.errors import EngineError, UsageError, VimeError
 
 _LARGEST_BODY = 64 << 20
 _IDLE_SECONDS = 24 * 3600.0
@@ -64,10 +64,11 @@ class AgentServer:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         try:
             session, body = self._session(request), await _body(request)
-            limit = body.get("max_completion_tokens") or body.get("max_tokens")
-            turn = await session.complete(messages.from_openai(body.get("messages")), body.get("tools"), limit)
+            said = messages.from_openai(body.get("messages"))
+            limit = messages.limit_of(body.get("max_completion_tokens"), body.get("max_tokens"))
+            turn = await session.complete(said, messages.tools_from_openai(body.get("tools")), limit)
         except (UsageError, EngineError) as error:
-            return web.json_response(openai_chat.error(error.render()), status=_status(error))
+            return web.json_response(openai_chat.error(_line(error)), status=_status(error))
         model = str(body.get("model") or _MODEL)
         if body.get("stream"):
             return await _stream(request, openai_chat.events(turn, model))
@@ -78,9 +79,9 @@ class AgentServer:
             session, body = self._session(request), await _body(request)
             said = messages.from_anthropic(body.get("system"), body.get("messages"))
             tools = messages.tools_from_anthropic(body.get("tools"))
-            turn: Turn = await session.complete(said, tools, body.get("max_tokens"))
+            turn: Turn = await session.complete(said, tools, messages.limit_of(body.get("max_tokens")))
         except (UsageError, EngineError) as error:
-            return web.json_response(anthropic_messages.error(error.render()), status=_status(error))
+            return web.json_response(anthropic_messages.error(_line(error)), status=_status(error))
         model = str(body.get("model") or _MODEL)
         if body.get("stream"):
             return await _stream(request, anthropic_messages.events(turn, model))
@@ -96,7 +97,7 @@ class AgentServer:
 async def _body(request: web.Request) -> dict[str, Any]:
     try:
         body = json.loads(await request.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise UsageError("the body is no object")
@@ -110,6 +111,10 @@ async def _stream(request: web.Request, events: Iterator[str]) -> web.StreamResp
         await reply.write(event.encode())
     await reply.write_eof()
     return reply
+
+
+def _line(error: VimeError) -> str:
+    return f"{error} ({error.hint})" if error.hint else str(error)
 
 
 def _status(error: Exception) -> int:

@@ -9,6 +9,8 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
+from jinja2 import TemplateError
+
 from vime.agents.messages import Message
 from vime.agents.tools import ToolParser
 from vime.agents.trajectory import Answer, Node, Trajectory
@@ -61,14 +63,15 @@ class Session:
             self._tools = tools
         prompt = self._trajectory.prompt(messages)
         self.drifts += prompt.drifted
-        longest = self.args.rollout_max_context_len
+        longest = self.params.max_context_len
         room = self.params.max_tokens if longest is None else min(self.params.max_tokens, longest - len(prompt.tokens))
         if max_tokens is not None:
             room = min(room, max_tokens)
         if room < 1:
             self.truncated = True
             raise UsageError(
-                f"{len(prompt.tokens)} tokens leave no room for an answer", hint="--rollout-max-context-len"
+                f"{len(prompt.tokens)} tokens leave no room for an answer",
+                hint="--rollout-max-context-len, --eval-max-context-len",
             )
         begun = time.time()
         one = await self.context.generate(prompt.tokens, self.params.with_budget(room), self.id)
@@ -126,14 +129,17 @@ class Session:
 
     def _render(self, messages: list[Message], answer_follows: bool) -> list[int]:
         kwargs = self.args.apply_chat_template_kwargs or {}
-        ids = self.context.tokenizer.apply_chat_template(
-            messages,
-            tools=self._tools,
-            add_generation_prompt=answer_follows,
-            tokenize=True,
-            return_dict=False,
-            **kwargs,
-        )
+        try:
+            ids = self.context.tokenizer.apply_chat_template(
+                messages,
+                tools=self._tools,
+                add_generation_prompt=answer_follows,
+                tokenize=True,
+                return_dict=False,
+                **kwargs,
+            )
+        except TemplateError as error:
+            raise UsageError(f"the chat template does not take these messages: {error}") from error
         return list(ids)
 
     def _stop_ids(self) -> list[int]:

@@ -31,7 +31,6 @@ class Node:
     """A turn: `context` are the tokens between the answer before it and its own, `history` the keys of all messages up to its answer's."""
 
     history: tuple[Any, ...]
-    messages: list[Message]
     context: list[int]
     answer: Answer
     parent: Node | None = None
@@ -48,12 +47,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What to send: all `tokens`, of which `context` are new since `parent`. `drifted`: the client changed what was recorded."""
+    """What to send: all `tokens`, of which `context` are new since `parent`. `history`: the keys of its messages. `drifted`: the client changed
+    what was recorded."""
 
     tokens: list[int]
     context: list[int]
     parent: Node | None
-    messages: list[Message]
+    history: tuple[Any, ...]
     drifted: bool
 
 
@@ -74,16 +74,15 @@ class Trajectory:
         drifted = any(one["role"] == "assistant" for one in messages[known:]) or (parent is None and bool(self.roots))
         whole = self._render([for_template(one) for one in messages], True)
         if parent is None:
-            return Prompt(whole, whole, None, messages, drifted)
+            return Prompt(whole, whole, None, keys, drifted)
         context = self._after(parent, messages[:known], whole)
         if context is None:  # the template rewrote what was before: the new turn cannot be appended
-            return Prompt(whole, whole, None, messages, True)
-        return Prompt([*parent.tokens(), *context], context, parent, messages, drifted)
+            return Prompt(whole, whole, None, keys, True)
+        return Prompt([*parent.tokens(), *context], context, parent, keys, drifted)
 
     def add(self, prompt: Prompt, answer: Answer, message: Message) -> Node:
         """Record the answer to `prompt`, which the client will know as `message`."""
-        said = [*prompt.messages, message]
-        node = Node(tuple(key(one) for one in said), said, prompt.context, answer, prompt.parent)
+        node = Node((*prompt.history, key(message)), prompt.context, answer, prompt.parent)
         (prompt.parent.children if prompt.parent else self.roots).append(node)
         self.turns += 1
         return node

@@ -18,14 +18,15 @@ def sampling(args: Namespace) -> Iterator[Problem]:
             f"--rollout-temperature {args.rollout_temperature}",
             "it must be over 0: greedy answers are not samples of a policy",
         )
-    for name in ("rollout_top_p", "eval_top_p"):
+    # What evaluation takes over from rollouts is told once.
+    for name in ("rollout_top_p", *({"eval_top_p"} & args.given)):
         if not 0 < getattr(args, name) <= 1:
             yield Problem(f"--{name.replace('_', '-')} {getattr(args, name)}", "it must be in (0, 1]")
-    for name in ("rollout_top_k", "eval_top_k"):
+    for name in ("rollout_top_k", *({"eval_top_k"} & args.given)):
         if getattr(args, name) != -1 and getattr(args, name) < 1:
             yield Problem(f"--{name.replace('_', '-')} {getattr(args, name)}", "-1 for all tokens, or at least 1")
     cut = args.rollout_top_p < 1 or args.rollout_top_k != -1
-    if cut and args.device == "cpu" and not args.rollout_external_engine_addrs and not args.debug_train_only:
+    if cut and args.device == "cpu" and args.model_groups[0].engines:
         yield Problem(
             f"--rollout-top-p {args.rollout_top_p} and --rollout-top-k {args.rollout_top_k} on a CPU",
             "which tokens were left to sample from is recorded by vLLM's GPU model runner only",
@@ -66,7 +67,7 @@ def mismatch(args: Namespace) -> Iterator[Problem]:
         yield Problem("--get-mismatch-metrics needs --custom-tis-function-path", "that function computes them")
     if args.use_tis and not 0 <= args.tis_clip_low <= args.tis_clip:
         yield Problem(f"--tis-clip-low {args.tis_clip_low} and --tis-clip {args.tis_clip}", "0 <= low <= high")
-    if args.use_rollout_routing_replay and args.device == "cpu" and not args.rollout_external_engine_addrs:
+    if args.use_rollout_routing_replay and args.device == "cpu" and args.model_groups[0].engines:
         yield Problem(
             "--use-rollout-routing-replay on a CPU",
             "routed experts are recorded by vLLM's GPU model runner only; --use-routing-replay needs no engine",

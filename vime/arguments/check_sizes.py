@@ -18,7 +18,7 @@ def lengths(args: Namespace) -> Iterator[Problem]:
         "rollout_max_context_len",
         "rollout_max_prompt_len",
         "rollout_max_response_len",
-        "eval_max_response_len",
+        *({"eval_max_response_len"} & args.given),
     ):
         if (value := getattr(args, name)) is not None and value < 1:
             yield Problem(f"--{name.replace('_', '-')} is {value}", "it must be at least 1")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from vime.agents import GENERATE
 from vime.arguments.catalogue import nearest
 from vime.arguments.check_algorithm import ALGORITHM_CHECKS
 from vime.arguments.check_sizes import SIZE_CHECKS
@@ -85,8 +86,9 @@ def reference_exists(args: Namespace) -> Iterator[Problem]:
     uses_kl = args.kl_coef != 0 or args.use_kl_loss
     found = args.ref_load is not None and (args.assume_files or Path(args.ref_load).exists())
     if uses_kl and not found:
+        term = "--use-kl-loss" if args.use_kl_loss else f"--kl-coef {args.kl_coef}"
         yield Problem(
-            f"--ref-load missing: {args.ref_load or 'not given'} does not exist, and a KL term needs a reference model"
+            f"--ref-load missing: {args.ref_load or 'not given'} does not exist, and {term} needs a reference model"
         )
 
 
@@ -113,13 +115,11 @@ def evaluation(args: Namespace) -> Iterator[Problem]:
 
 
 def agents(args: Namespace) -> Iterator[Problem]:
-    ours = args.custom_generate_function_path == "vime.agents.run.generate"
+    ours = args.custom_generate_function_path == GENERATE
     if ours and args.agent_path is None:
-        yield Problem("--custom-generate-function-path vime.agents.run.generate needs --agent-path")
+        yield Problem(f"--custom-generate-function-path {GENERATE} needs --agent-path")
     if args.agent_path is not None and not ours:
-        yield Problem(
-            "--agent-path with another --custom-generate-function-path", "the agent is run by vime.agents.run.generate"
-        )
+        yield Problem("--agent-path with another --custom-generate-function-path", f"the agent is run by {GENERATE}")
     if args.agent_max_turns < 1 or args.agent_timeout <= 0:
         yield Problem(
             f"--agent-max-turns {args.agent_max_turns}, --agent-timeout {args.agent_timeout}", "both must be over 0"
@@ -173,18 +173,20 @@ def serving(args: Namespace) -> Iterator[Problem]:
         yield Problem(
             f"--rollout-num-gpus {args.rollout_num_gpus}, but the models of {args.vllm_config} have {devices}"
         )
-    if policy.urls and (args.colocate or args.offload_rollout):
+    for option in ("colocate", "offload_rollout"):
+        if policy.urls and getattr(args, option):
+            yield Problem(
+                f"--{option.replace('_', '-')} with engines that run already ({', '.join(policy.urls)})",
+                "they cannot share devices with the trainer: leave it out",
+            )
+    started = [group for group in frozen if group.engines]
+    if started and args.colocate:
         yield Problem(
-            "engines that run already cannot share devices with the trainer",
-            "leave --colocate and --offload-rollout out",
-        )
-    if frozen and args.colocate:
-        yield Problem(
-            f"--colocate with the frozen model {frozen[0].name}",
+            f"--colocate with the frozen model {started[0].name}",
             "it keeps its devices while the trainer works: leave --colocate out",
         )
-    for group in frozen:
-        if not group.urls and not args.assume_files and not (Path(group.path) / "config.json").is_file():
+    for group in started:
+        if not args.assume_files and not (Path(group.path) / "config.json").is_file():
             yield Problem(f"no config.json in {group.path}, of model {group.name} in {args.vllm_config}")
 
 
@@ -197,19 +199,6 @@ def weight_update(args: Namespace) -> Iterator[Problem]:
         yield Problem(
             "--custom-update-weight-post-write-path needs --update-weight-transport disk", "only then files are written"
         )
-    if args.update_weight_mode == "delta":
-        if args.update_weight_transport != "disk":
-            yield Problem("--update-weight-mode delta needs --update-weight-transport disk")
-        if args.update_weight_local_checkpoint_dir is None:
-            yield Problem(
-                "--update-weight-mode delta needs --update-weight-local-checkpoint-dir",
-                "deltas are applied to a copy there",
-            )
-        if args.colocate:
-            yield Problem(
-                "--update-weight-mode delta with --colocate",
-                "weights on the same device are handed over whole, without a file",
-            )
     if args.update_weights_interval != 1:
         yield Problem(
             "--update-weights-interval is gone: the engines are updated after every step",

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from vime.accelerator.registry import Can, detect
+from vime.agents import GENERATE
 from vime.arguments import catalogue
 from vime.arguments.model_groups import model_groups
 from vime.arguments.model_shape import complete_shape, read_hf_config, shape_flags
@@ -153,7 +154,7 @@ def serving(args: Namespace) -> None:
 
 def agents(args: Namespace) -> None:
     if args.agent_path is not None and args.custom_generate_function_path is None:
-        args.custom_generate_function_path = "vime.agents.run.generate"
+        args.custom_generate_function_path = GENERATE
 
 
 def algorithm(args: Namespace) -> None:

@@ -13,14 +13,14 @@ vllm:
 
 from __future__ import annotations
 
-import difflib
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vime.arguments import vllm
+from vime.arguments.catalogue import nearest
 from vime.errors import UsageError
 
 _MODEL_KEYS = (
@@ -67,9 +67,12 @@ class ModelGroup:
 
 
 def model_groups(args: Namespace) -> tuple[ModelGroup, ...]:
-    """The served models, the policy first. Raises UsageError naming file and model."""
-    if args.vllm_config is None:
-        return (_plain_policy(args),)
+    """The models of the run, the policy first; in a training on rollouts of before nobody serves them. Raises UsageError naming file and model."""
+    groups = (_plain_policy(args),) if args.vllm_config is None else _configured(args)
+    return tuple(replace(group, engines=(), urls=()) for group in groups) if args.debug_train_only else groups
+
+
+def _configured(args: Namespace) -> tuple[ModelGroup, ...]:
     entries = _read(args.vllm_config)
     groups = [_group(args, entry, f"{args.vllm_config}: model {number}") for number, entry in enumerate(entries, 1)]
     names = [group.name for group in groups]
@@ -173,11 +176,11 @@ def _engines(group: Mapping[str, Any], size: int, where: str) -> tuple[EngineSpe
         if key in vllm.OWNED:
             raise UsageError(f"{key} is set by vime", where=where, hint=f"set {vllm.OWNED[key]}")
         if fields and key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1)
+            near = nearest(key, fields)
             raise UsageError(
                 f"{key} is no field of the installed vLLM",
                 where=where,
-                hint=f"did you mean {near[0]}?" if near else None,
+                hint=f"did you mean {near}?" if near else None,
             )
     return (EngineSpec(size, overrides),) * (count // size)
 
@@ -185,9 +188,9 @@ def _engines(group: Mapping[str, Any], size: int, where: str) -> tuple[EngineSpe
 def _known(entry: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in entry:
         if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, n=1)
+            near = nearest(str(key), keys)
             raise UsageError(
                 f"unknown key {key!r}",
                 where=where,
-                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(keys)}",
+                hint=f"did you mean {near}?" if near else f"known: {', '.join(keys)}",
             )

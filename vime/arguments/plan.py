@@ -76,14 +76,9 @@ class Plan:
 def resolve_plan(args: Namespace) -> Plan:
     """The plan of resolved arguments (``parse_args``). Pure: nothing is started or read."""
     ranks = 0 if args.debug_rollout_only else args.actor_num_nodes * args.actor_num_gpus_per_node
-    rollout_devices = args.rollout_num_gpus or 0
     policy, *frozen = args.model_groups
-    if args.debug_rollout_only:
-        devices = rollout_devices
-    elif args.debug_train_only or args.rollout_external_engine_addrs:
-        devices = ranks + sum(group.devices for group in frozen)
-    else:
-        devices = max(ranks, rollout_devices) if args.colocate else ranks + rollout_devices
+    rollout_devices = sum(group.devices for group in args.model_groups)
+    devices = max(ranks, rollout_devices) if args.colocate else ranks + rollout_devices
     engines = policy.count
     transport = args.update_weight_transport if engines and ranks else "none"
     return Plan(

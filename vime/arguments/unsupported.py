@@ -34,6 +34,7 @@ UNSUPPORTED = {
     "vllm_router_port": "the client spreads requests itself; engines that run already are named with --rollout-external-engine-addrs",
     "rollout_session_id": "engines end with their run; to keep them, run them yourself and name them with --rollout-external-engine-addrs",
     "update_weight_mode": "whole weights are sent; on one host they do not leave its memory",
+    "update_weight_local_checkpoint_dir": "whole weights are sent; no copy is kept to apply changes to",
     "load_forge_rollout_data": "recorded rollouts are replayed without engines, with --load-debug-rollout-data",
     "profile_target": "perf/* in metrics.jsonl and `vime trace` say where the time goes",
     "memory_snapshot_dir": "--dry-run prints the memory of each part",

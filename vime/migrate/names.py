@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """`to`: our flag, or None when there is none. `values`: keep the words after the flag, or make others of them. `note`: what a person should know.
+    """`to`: our flag, or None when there is none. `values`: words after the flag that become others. `note`: what a person should know.
 
     `group`: flags of the same group become one flag; `GROUPS` says how.
     """
 
     to: str | None
     note: str = ""
-    keeps_values: bool = True
     group: str = ""
     values: Mapping[str, str] | None = None
 
@@ -31,14 +30,13 @@ class Rule:
 
 
 def _gone(note: str) -> Rule:
-    return Rule(None, note, keeps_values=False)
+    return Rule(None, note)
 
 
 _SPECULATIVE = Rule("--vllm-speculative-config", "one JSON for all speculative options", group="speculative")
 _EXPERTS = Rule(
     "--vllm-enable-expert-parallel",
     "the size follows from tensor and data parallel",
-    keeps_values=False,
     group="experts",
 )
 _ALL2ALL = Rule("--vllm-all2all-backend", "one kernel for prefill and decode", group="all2all")

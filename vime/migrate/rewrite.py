@@ -192,9 +192,7 @@ def _rewrite(
 def _rename(entry: _Entry, rule: Rule, edits: _Edits, changes: list[Change]) -> None:
     assert rule.to is not None
     equals = "=" in entry.flag.raw
-    values = [
-        (rule.values or {}).get(value.strip("\"'"), value) for value in (entry.value_texts if rule.keeps_values else [])
-    ]
+    values = [(rule.values or {}).get(value.strip("\"'"), value) for value in entry.value_texts]
     new_flag = f"{rule.to}={values[0]}" if equals and values else rule.to
     edits.done.append((entry.flag.start, entry.flag.end, new_flag))
     for old, new in zip(entry.values, values[equals:], strict=False):

@@ -24,7 +24,7 @@ async def generate(
     context = current()
     if not prepare(args, sample, sampling_params, context, evaluation):
         return sample
-    params = sampling_params.with_budget(budget(args, sample, sampling_params, _context_len(args, evaluation)))
+    params = sampling_params.with_budget(budget(sample, sampling_params))
     answer = await context.generate(sample.tokens, params, sample.session_id)
     accept(args, sample, answer, context)
     return sample
@@ -40,7 +40,7 @@ def prepare(
         sample.session_id = uuid.uuid4().hex
     if not sample.tokens:
         sample.tokens = list(context.tokenizer(sample.prompt, add_special_tokens=False)["input_ids"])
-    if budget(args, sample, params, _context_len(args, evaluation)) == 0:
+    if budget(sample, params) == 0:
         sample.status = Status.TRUNCATED
         return False
     if sample.response_length and args.mask_offpolicy_in_partial_rollout and not evaluation:
@@ -94,8 +94,3 @@ def meta_of(answer: Generation) -> ResponseMeta:
         cached_tokens=int(answer.meta.get("cached_tokens", 0)),
         prompt_tokens=int(answer.meta.get("prompt_tokens", 0)),
     )
-
-
-def _context_len(args: Namespace, evaluation: bool) -> int | None:
-    limit = args.eval_max_context_len if evaluation else args.rollout_max_context_len
-    return None if limit is None else int(limit)

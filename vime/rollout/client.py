@@ -15,7 +15,8 @@ FINISH_REASONS = ("stop", "length", "abort")
 class SamplingParams:
     """How to sample one request. top_k -1 means all. `logprobs` 0 asks for the sampled token's only, k for the k best as well.
 
-    `sampling_mask` asks for the nucleus of each token. Only requests with the same `cache_salt` share cached prefixes.
+    `sampling_mask` asks for the nucleus of each token. Only requests with the same `cache_salt` share cached prefixes. `max_context_len` bounds
+    prompt and answer together over all turns of a sample (None: unbounded); it is not sent: whoever asks takes it into `max_tokens`.
     """
 
     max_tokens: int
@@ -32,6 +33,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     sampling_mask: bool = False
     cache_salt: str | None = None
+    max_context_len: int | None = None
 
     def with_budget(self, max_tokens: int) -> SamplingParams:
         return replace(self, max_tokens=max_tokens, min_tokens=min(self.min_tokens, max_tokens))

@@ -81,7 +81,7 @@ class GroupTask:
         ]
         if not ready:
             return group
-        params = replace(self._seeded(0).with_budget(self._budget(first)), n=len(group))
+        params = replace(self._seeded(0).with_budget(budget(first, self.params)), n=len(group))
         answers = await self.context.generate_many(first.tokens, params, session)
         for sample, one in zip(group, answers, strict=True):
             answer.accept(self.args, sample, one, self.context)
@@ -93,7 +93,7 @@ class GroupTask:
         if generate is None:
             if answer.prepare(self.args, sample, params, self.context, self.evaluation):
                 one = await self.context.generate(
-                    sample.tokens, params.with_budget(self._budget(sample)), sample.session_id
+                    sample.tokens, params.with_budget(budget(sample, self.params)), sample.session_id
                 )
                 answer.accept(self.args, sample, one, self.context)
             return [sample]
@@ -102,10 +102,6 @@ class GroupTask:
         takes_evaluation = accepts(generate, SPECS["custom_generate_function_path"].calls[0])
         more = {"evaluation": self.evaluation} if takes_evaluation else {}
         return _siblings(sample, await generate(self.args, sample, params, **more))
-
-    def _budget(self, sample: Sample) -> int:
-        limit = self.args.eval_max_context_len if self.evaluation else self.args.rollout_max_context_len
-        return budget(self.args, sample, self.params, limit)
 
     def _seeded(self, position: int) -> SamplingParams:
         if not self.args.vllm_enable_deterministic_inference:

@@ -21,6 +21,7 @@ def train_sampling(args: Namespace) -> SamplingParams:
         skip_special_tokens=args.rollout_skip_special_tokens,
         logprobs=args.score_centering_top_k if args.use_score_centering and args.rollout_top_p == 1 else 0,
         sampling_mask=args.rollout_top_p < 1 or args.rollout_top_k != -1,
+        max_context_len=args.rollout_max_context_len,
     )
 
 
@@ -36,11 +37,12 @@ def eval_sampling(dataset: EvalDataset) -> SamplingParams:
         min_tokens=dataset.min_new_tokens,
         skip_special_tokens=dataset.skip_special_tokens,
         repetition_penalty=dataset.repetition_penalty,
+        max_context_len=dataset.max_context_len,
     )
 
 
-def budget(args: Namespace, sample: Sample, params: SamplingParams, context_len: int | None = None) -> int:
+def budget(sample: Sample, params: SamplingParams) -> int:
     """Tokens that `sample` may still get: the answer's limit less what it has, and never past the context."""
     left = params.max_tokens - sample.response_length
-    limit = context_len if context_len is not None else args.rollout_max_context_len
+    limit = params.max_context_len
     return max(0, left if limit is None else min(left, limit - len(sample.tokens)))

@@ -6,8 +6,19 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from vime.agents.messages import for_template, from_anthropic, from_openai, key, text_of, tools_from_anthropic
+from vime.agents.messages import (
+    for_template,
+    from_anthropic,
+    from_openai,
+    key,
+    limit_of,
+    text_of,
+    tools_from_anthropic,
+    tools_from_openai,
+)
 from vime.agents.tools import hermes, no_tools, tool_parser
 from vime.errors import HookError, UsageError
 
@@ -58,19 +69,19 @@ def test_malformed_arguments_stay_as_the_model_wrote_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("sent", "said"),
     [
         (None, "must be a list"),
         ([], "at least one"),
         ([{"role": "robot", "content": "x"}], "message 0 has no role"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "'image_url' is not supported"),
         ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], "without a function name"),
-        ([{"role": "user", "content": 3}], "content is a int"),
+        ([{"role": "user", "content": 3}], "content must be a text or a list"),
     ],
 )
-def test_what_cannot_be_read_is_said(given: Any, said: str) -> None:
+def test_what_cannot_be_read_is_said(sent: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        from_openai(given)
+        from_openai(sent)
 
 
 def test_tools_of_anthropic_are_tools_of_openai() -> None:
@@ -109,3 +120,31 @@ def test_a_parser_of_the_users_own() -> None:
     assert parser("xg") == ("xg", [])
     with pytest.raises(HookError, match="--agent-tool-parser"):
         tool_parser("no.such.parser")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "function", "name", "id", "input", "content"]), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+_MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", 3])},
+    optional={"content": _JSON, "tool_calls": _JSON, "tool_call_id": _JSON},
+)
+
+
+@given(_JSON | st.lists(_MESSAGE | _JSON, max_size=3), _JSON)
+def test_whatever_a_client_sends_is_read_or_refused(sent: Any, other: Any) -> None:
+    readers: list[Any] = [from_openai, lambda given: from_anthropic(other, given), tools_from_anthropic]
+    for read in [*readers, tools_from_openai, limit_of]:
+        try:
+            found = read(sent)
+        except UsageError:
+            continue
+        if read in readers[:2]:
+            assert [for_template(one) and key(one) for one in found]

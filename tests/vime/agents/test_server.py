@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,10 +21,12 @@ from vime.agents.sandbox import LocalSandbox, Sandbox
 from vime.agents.server import AgentServer
 from vime.agents.session import Session
 from vime.agents.tools import hermes
+from vime.cluster import processes
 from vime.errors import UsageError
 from vime.hooks import load_hook
 from vime.rollout.context import current
-from vime.rollout.sampling import train_sampling
+from vime.rollout.eval_config import eval_datasets
+from vime.rollout.sampling import eval_sampling, train_sampling
 from vime.sample import Sample, Status
 
 CALL = 'I add.<tool_call>{"name": "add", "arguments": {"a": 2}}</tool_call>'
@@ -42,6 +47,10 @@ def talk(args: Namespace, client: Callable[[str, Session], Awaitable[Any]]) -> t
             await server.stop()
 
     return asyncio.run(scenario())
+
+
+def _chat(**message: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "q"} | message]}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -138,20 +147,65 @@ def test_malformed_arguments_reach_the_client(run: Any, engine: Any) -> None:
         ("/v1/chat/completions", b"{", 400, "not JSON"),
         ("/v1/chat/completions", b"[]", 400, "no object"),
         ("/v1/chat/completions", b"{}", 400, "messages must be a list"),
+        ("/v1/chat/completions", b"[" * 10**5, 400, "not JSON"),
+        ("/v1/chat/completions", b'{"messages": [3]}', 400, "messages must be a list of objects"),
+        ("/v1/chat/completions", _chat(tool_calls=3), 400, "tool_calls must be a list"),
+        ("/v1/chat/completions", _chat(tool_calls=["add"]), 400, "tool_calls must be a list"),
+        ("/v1/chat/completions", _chat(content={"type": "text"}), 400, "message content must be a text or a list"),
+        ("/v1/chat/completions", _chat(content="\ud800"), 400, "half a character"),
+        ("/v1/chat/completions", _chat() | {"tools": "add"}, 400, "tools must be a list"),
+        ("/v1/chat/completions", _chat() | {"tools": [{"type": "function"}]}, 400, "a tool without a function"),
+        ("/v1/chat/completions", _chat() | {"max_tokens": "many"}, 400, "max_tokens is 'many'"),
+        ("/v1/chat/completions", _chat() | {"max_completion_tokens": 0, "max_tokens": 5}, 400, "max_tokens is 0"),
+        ("/v1/messages", _chat() | {"max_tokens": 2.5}, 400, "max_tokens is 2.5"),
+        ("/v1/messages", _chat() | {"tools": [3]}, 400, "tools must be a list"),
+        ("/v1/messages", _chat() | {"system": 3}, 400, "message content must be"),
+        ("/v1/messages", _chat(content=["q"]), 400, "message content must be a text or a list of blocks"),
+        ("/v1/messages", _chat(content=7), 400, "message content must be a text or a list of blocks"),
         ("/v1/messages", b'{"messages": [{"role": "tool"}]}', 400, "no role of user, assistant"),
         ("x/v1/messages", b"{}", 400, "no such session"),
     ],
 )
-def test_bad_requests_are_answered_in_each_clients_form(
-    run: Any, path: str, body: bytes, status: int, said: str
-) -> None:
+def test_bad_requests_are_answered_in_each_clients_form(run: Any, path: str, body: Any, status: int, said: str) -> None:
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+
     async def client(address: str, session: Session) -> Any:
-        async with aiohttp.ClientSession() as http, http.post(address + path, data=body) as reply:
+        async with aiohttp.ClientSession() as http, http.post(address + path, data=sent) as reply:
             return reply.status, await reply.json()
 
-    (found, answer), _ = talk(run(), client)
+    (found, answer), session = talk(run(), client)
     assert found == status
     assert said in answer["error"]["message"]
+    assert "\n" not in answer["error"]["message"]
+    assert (session.samples(), session.truncated) == ([], False)
+
+
+def test_messages_that_the_template_refuses_are_a_bad_request(run: Any) -> None:
+    args = run()
+    args.apply_chat_template_kwargs = {"chat_template": "{{ raise_exception('roles must alternate') }}"}
+
+    async def client(address: str, session: Session) -> Any:
+        async with aiohttp.ClientSession() as http, http.post(address + "/v1/messages", json=_chat()) as reply:
+            return reply.status, (await reply.json())["error"]["message"]
+
+    (status, said), _ = talk(args, client)
+    assert status == 400
+    assert "roles must alternate" in said
+
+
+def test_the_context_of_an_evaluation_bounds_its_turns(run: Any, engine: Any) -> None:
+    """Turns of one session share the context that the request's dataset allows."""
+    args = run("--eval-max-context-len", "60", "--eval-prompt-data", "dev", "/nowhere", "--assume-files", "--dry-run")
+    params = eval_sampling(eval_datasets(args)[0])
+    assert (params.max_context_len, train_sampling(args).max_context_len) == (60, 512)
+    session = Session(args, Sample(index=0, prompt="q"), params, current(), hermes)
+    engine.answer = lambda prompt, number: "word"
+    history = [{"role": "user", "content": "q"}]
+    first = asyncio.run(session.complete(history))
+    assert engine.requests[0][1].max_tokens == 60 - first.prompt_tokens
+    with pytest.raises(UsageError, match="leave no room") as error:
+        asyncio.run(session.complete([*history, first.message, {"role": "user", "content": "more" * 5}]))
+    assert "--eval-max-context-len" in error.value.render()
 
 
 def an_agent(monkeypatch: pytest.MonkeyPatch, agent: Any) -> str:
@@ -232,6 +286,19 @@ def test_an_agent_of_a_step_that_closes_begins_anew_another_time(
     current().aborting = True
     (sample,) = run_agent(args)
     assert (sample.status, sample.response_length, sample.reward) == (Status.ABORTED, 0, None)
+
+
+def test_a_runs_sandboxes_go_with_it_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed rollout manager closes nothing; hundreds of folders were left in the system's temporary folder."""
+    monkeypatch.setenv("VIME_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv(processes.RUN_VARIABLE, "some-run")
+    source = "import os; from vime.agents.sandbox import LocalSandbox; LocalSandbox(); os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", source], check=False)
+    assert done.returncode == -9
+    record = processes.RunRecord("some-run", 1, 0, str(tmp_path), str(tmp_path / "some-run"), "")
+    assert len(list(tmp_path.rglob("vime-sandbox-*"))) == 1
+    processes.forget(record)
+    assert not list(tmp_path.rglob("vime-sandbox-*"))
 
 
 def test_the_sandbox_bounds_time_output_and_paths() -> None:

@@ -22,6 +22,8 @@ SPOKEN = [
     ("--rollout-temperature 0", "--rollout-temperature 0.0"),
     ("--rollout-top-p 0", "--rollout-top-p 0.0"),
     ("--rollout-top-k 0", "--rollout-top-k 0"),
+    ("--eval-top-k 0", "--eval-top-k 0"),
+    ("--eval-max-response-len 0", "--eval-max-response-len is 0"),
     ("--kl-coef 0.1 --use-kl-loss --kl-loss-coef 0.1", "are both set"),
     ("--kl-loss-coef 0.1", "no effect without --use-kl-loss"),
     ("--use-unbiased-kl", "no effect without --use-kl-loss"),
@@ -34,9 +36,9 @@ SPOKEN = [
     ("--eval-interval 2", "--eval-interval without a dataset"),
     ("--eval-prompt-data dev", "takes pairs NAME PATH"),
     ("--over-sampling-batch-size 3", "smaller than --rollout-batch-size 4"),
-    ("--update-weight-mode delta", "delta needs --update-weight-transport disk"),
-    ("--update-weight-mode delta", "needs --update-weight-local-checkpoint-dir"),
-    ("--update-weight-mode delta --colocate", "delta with --colocate"),
+    ("--update-weight-mode delta", "--update-weight-mode is not supported"),
+    ("--update-weight-local-checkpoint-dir /x", "--update-weight-local-checkpoint-dir is not supported"),
+    ("--rollout-external-engine-addrs h:1 --offload-rollout", "--offload-rollout with engines that run already"),
     ("--update-weight-transport disk", "needs --update-weight-disk-dir"),
     ("--update-weight-transport nccl", "nccl needs GPUs"),
     ("--custom-generate-function-path vime.agents.run.generate", "needs --agent-path"),
@@ -75,7 +77,7 @@ SPOKEN = [
     ("--global-batch-size 3", "nearest that do: 2 or 4"),
     ("--global-batch-size 4 --num-steps-per-rollout 3", "is not 8 samples"),
     ("--actor-num-gpus-per-node 3 --tensor-model-parallel-size 2", "3 trainer ranks cannot be cut"),
-    ("--actor-num-gpus-per-node 3", "no multiple of 3"),
+    ("--actor-num-gpus-per-node 3 --global-batch-size 8", "no multiple of 3"),
     ("--actor-num-gpus-per-node 8 --tensor-model-parallel-size 8", "4 num attention heads cannot be cut"),
     ("--hidden-dropout 0.1", "the engine drops nothing"),
     ("--rollout-num-gpus 3 --rollout-num-gpus-per-engine 2", "no multiple of --rollout-num-gpus-per-engine 2"),
@@ -102,6 +104,8 @@ def test_a_check_speaks(make_args: Make, flags: str, said: str) -> None:
     with pytest.raises(Problems) as error:
         make_args(*flags.split())
     assert said in error.value.render()
+    given = [flag for flag in flags.split() if flag.startswith("--")]
+    assert any(flag in f"{one.title} {one.hint}" for one in error.value.problems for flag in given)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said(with_models: Callable[..., Namespace], yaml: str,
     [
         ("vllm: [{name: a, num_gpus: 2}]", ["--rollout-num-gpus", "3"], "have 2"),
         ("vllm: [{name: a}, {name: b, model_path: /no/where}]", [], "no config.json in /no/where, of model b"),
-        ("vllm: [{name: a}, {name: b, model_path: x, urls: ['h:1']}]", ["--colocate"], "frozen model b"),
+        ("vllm: [{name: a}, {name: b, model_path: CHECKPOINT/.}]", ["--colocate"], "frozen model b"),
         ("vllm: [{name: a, urls: ['h:1']}]", ["--colocate"], "cannot share devices"),
         ("vllm: [{name: a}]", ["--use-opd", "--opd-type", "vllm"], "has no frozen model 'teacher'"),
     ],
@@ -96,6 +96,34 @@ def test_what_does_not_go_together_is_said(
     with pytest.raises(Problems) as error:
         with_models(yaml, *flags)
     assert said in error.value.render()
+
+
+@pytest.mark.parametrize("half", [["--debug-train-only"], ["--load-debug-rollout-data", "rollout_{rollout_id}.pt"]])
+def test_training_on_rollouts_of_before_serves_no_model(
+    with_models: Callable[..., Namespace], make_args: Make, half: list[str]
+) -> None:
+    """Also what engines could not do does not matter, since there are none."""
+    yaml = "vllm: [{name: a, num_gpus: 4}, {name: teacher, model_path: /gone}, {name: judge, model_path: /x, urls: ['h:1']}]"
+    args = with_models(
+        yaml, *half, "--use-opd", "--opd-type", "vllm", "--rollout-top-p", "0.9", "--rollout-num-gpus", "4"
+    )
+    assert [(group.name, group.count, group.devices) for group in args.model_groups] == [
+        ("a", 0, 0), ("teacher", 0, 0), ("judge", 0, 0)
+    ]  # fmt: skip
+    processes = resolve_plan(args).processes
+    assert (processes.engines, processes.devices) == (0, processes.trainer_ranks)
+    (outside,) = make_args("--rollout-external-engine-addrs", "h:1", *half).model_groups
+    assert outside.count == 0
+
+
+def test_what_a_cpu_engine_cannot_record_may_come_from_engines_of_the_file(
+    with_models: Callable[..., Namespace],
+) -> None:
+    args = with_models("vllm: [{name: a, urls: ['h:1']}]", "--rollout-top-p", "0.9")
+    assert resolve_plan(args).processes.devices == 1
+    with pytest.raises(Problems) as error:
+        with_models("vllm: [{name: a}]", "--rollout-top-p", "0.9")
+    assert "--rollout-top-p 0.9" in error.value.render()
 
 
 def test_a_teacher_of_another_vocabulary_is_refused(with_models: Callable[..., Namespace], tmp_path: Path) -> None:
