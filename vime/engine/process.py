@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.error
@@ -13,8 +15,10 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vime.cluster import processes
 from vime.cluster.processes import kill_group
 from vime.engine.net import HeldPort
+from vime.engine.server import FOLDER_VARIABLE
 from vime.errors import EngineError
 
 _POLL_SECONDS = 0.1
@@ -24,13 +28,15 @@ _LOG_LINES = 15
 class EngineProcess:
     """A server in a process group of its own. It dies with the process that holds this object, whatever kills that.
 
-    `command` gets ``--vime-socket-fd`` and ``--vime-parent-fd`` appended (see `server`). Output goes to `log`.
+    `command` gets ``--vime-socket-fd`` and ``--vime-parent-fd`` appended (see `server`). Output goes to `log`. Its temporary files
+    (vLLM's sockets and rendezvous, which it leaves when it is killed) are in a folder that goes with it.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], port: HeldPort, log: Path) -> None:
         self.url = port.url
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="engine-", dir=_home()))
         socket_fd = port.sock.fileno()
         watched, self._lifeline = os.pipe()
         os.set_inheritable(watched, True)
@@ -38,7 +44,7 @@ class EngineProcess:
         with open(log, "ab") as output:
             self._process = subprocess.Popen(
                 full,
-                env=dict(environment),
+                env=dict(environment) | _temporary(self._folder, environment),
                 pass_fds=(socket_fd, watched),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -62,6 +68,7 @@ class EngineProcess:
         start = time.monotonic()
         while True:
             if not self.alive:
+                shutil.rmtree(self._folder, ignore_errors=True)
                 raise EngineError(
                     f"the server {self._ending()} while it started", where=self.url, hint=self._log_hint()
                 )
@@ -92,6 +99,7 @@ class EngineProcess:
         # Also when the leader is gone: members of its group may be left.
         kill_group(self._process.pid)
         self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
@@ -103,6 +111,23 @@ class EngineProcess:
     def _log_hint(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if self.log.exists() else []
         return "\n    ".join([f"end of {self.log}:", *lines])
+
+
+def _home() -> Path | None:
+    """Where the folder of a server is: in that of the run, which goes with the run, even one that is killed; None outside a run."""
+    run = os.environ.get(processes.RUN_VARIABLE)
+    if run is None:
+        return None
+    folder = processes.registry() / run
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _temporary(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that lead temporary files there. What torch compiled stays where the next server finds it."""
+    compiled = str(Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}")
+    kept = environment.get("TORCHINDUCTOR_CACHE_DIR", compiled)
+    return {"TMPDIR": str(folder), FOLDER_VARIABLE: str(folder), "TORCHINDUCTOR_CACHE_DIR": kept}
 
 
 def _answers(url: str, timeout: float) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -14,6 +15,9 @@ import threading
 
 from vime import environment
 from vime.cluster.processes import kill_group
+
+#: Names the folder of temporary files that goes with the server.
+FOLDER_VARIABLE = "VIME_SERVER_FOLDER"
 
 
 def main(argv: list[str]) -> None:
@@ -37,6 +41,8 @@ def end_with_parent(fd: int) -> None:
         while os.read(fd, 1):
             pass
         kill_group(os.getpgrp())
+        if FOLDER_VARIABLE in os.environ:
+            shutil.rmtree(os.environ[FOLDER_VARIABLE], ignore_errors=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -34,6 +34,8 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 import multiprocessing
 semaphore = multiprocessing.get_context("spawn").Semaphore()
 print("semaphore", semaphore._semlock.name, flush=True)
+import tempfile
+print("file", tempfile.mkstemp()[1], flush=True)
 print("child", child.pid, flush=True)
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -75,6 +77,11 @@ def child_of(log: Path) -> int:
 
 def semaphore_of(log: Path) -> Path:
     return Path("/dev/shm") / ("sem." + log.read_text().split("semaphore /")[1].split()[0])
+
+
+def folder_of(log: Path) -> Path:
+    """Where the server's temporary files are."""
+    return Path(log.read_text().split("file ")[1].split()[0]).parent
 
 
 def removed(path: Path, seconds: float = 10.0) -> bool:
@@ -166,10 +173,12 @@ def test_a_healthy_server_answers_on_the_port_that_was_held(engine: EngineProces
 
 
 def test_stop_ends_the_whole_group(engine: EngineProcess) -> None:
-    child, semaphore = child_of(engine.log), semaphore_of(engine.log)
+    child, semaphore, folder = child_of(engine.log), semaphore_of(engine.log), folder_of(engine.log)
+    assert folder.name.startswith("engine-")
     engine.stop()
     assert not engine.alive
     assert gone(child)
+    assert not folder.exists()
     assert removed(semaphore)
     assert engine.wait_death() is None
     engine.stop()  # again: nothing to do
@@ -209,13 +218,15 @@ def test_server_and_its_children_die_with_the_owner(
     owner = make_owner(log)
     assert owner.stdout is not None
     server = int(owner.stdout.readline())
-    child, semaphore = child_of(log), semaphore_of(log)
+    child, semaphore, folder = child_of(log), semaphore_of(log), folder_of(log)
     assert semaphore.exists()
+    assert folder.exists()
     owner.send_signal(number)
     owner.wait()
     assert gone(server)
     assert gone(child)
     assert removed(semaphore)
+    assert removed(folder)
 
 
 @pytest.fixture
