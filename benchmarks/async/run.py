@@ -42,9 +42,7 @@ RAGGED = ["--rollout-max-response-len", "26"]
 def train(name: str, steps: int, seed: int, threads: int, more: list[str], toy: Path) -> list[dict[str, Any]]:
     """The step records of one run of train.py on the toy in folder `toy`."""
     folder = CACHE / "runs" / f"{name}-{int(time.time())}"
-    flags = default_flags(steps, seed, toy)
-    position = flags.index("--eval-interval")
-    del flags[position : position + 2]
+    flags = default_flags(steps, seed, toy, evaluate=False)
     variables = os.environ | environment.WAIT_POLICY | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, str(ROOT / "train.py"), *flags, "--run-dir", str(folder), *more],

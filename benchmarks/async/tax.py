@@ -53,15 +53,13 @@ def runs(steps: int, repeats: int) -> dict[str, Any]:
         for transport in times:
             folder = CACHE / "durable" / f"{transport}-{repeat}-{int(time.time())}"
             flags = [
-                *default_flags(steps, 0, CACHE / "toy"),
+                *default_flags(steps, 0, CACHE / "toy", evaluate=False),
                 "--run-dir",
                 str(folder),
                 "--rollout-data-transport",
                 transport,
             ]
             flags += ["--rollout-data-dir", str(folder / "queue")]
-            position = flags.index("--eval-interval")
-            del flags[position : position + 2]
             done = subprocess.run(
                 [sys.executable, str(ROOT / "train.py"), *flags], capture_output=True, text=True, check=False
             )

@@ -7,15 +7,15 @@ answer length and number of updates.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from common import WORK, attempt, median, model_folder, report
-from rollout import GRAPHS
+from common import GRAPHS, WORK, attempt, median, model_folder, report
+
+from benchmarks.marked import told
 
 
 def peer(model: Path, prompts: Path, seconds: float, **options: Any) -> dict[str, Any]:
@@ -29,10 +29,8 @@ def peer(model: Path, prompts: Path, seconds: float, **options: Any) -> dict[str
     ]
     command += [str(word) for name, value in options.items() for word in (f"--{name}", value)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-    for line in done.stdout.splitlines():
-        if line.startswith("TRL "):
-            found = json.loads(line.removeprefix("TRL "))
-            return found | {"step_s_median": round(median(found["step_s"]), 4), "command": " ".join(command[1:])}
+    for found in told(done.stdout):
+        return found | {"step_s_median": round(median(found["step_s"]), 4), "command": " ".join(command[1:])}
     print(done.stdout[-1500:], done.stderr[-3000:], flush=True)
     raise RuntimeError(done.stderr.strip()[-300:])
 

@@ -7,6 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.marked import tell  # noqa: E402
+
 
 def main() -> None:
     model, prompts, samples, tokens, rounds, batch, graphs = sys.argv[1:8]
@@ -30,7 +35,7 @@ def main() -> None:
         began = time.perf_counter()
         answers = engine.generate(chosen, params, use_tqdm=False)
         rates.append(sum(len(o.token_ids) for a in answers for o in a.outputs) / (time.perf_counter() - began))
-    print("BARE " + json.dumps({"tokens_per_s": rates, "start_s": start}), flush=True)
+    tell({"tokens_per_s": rates, "start_s": start})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import random
@@ -21,6 +20,8 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as a run gives it to trainers and engines
 
+from benchmarks.marked import tell  # noqa: E402
+
 #: Where models and runs go: a scratch folder, since they are large and random.
 WORK = Path(os.environ.get("VIME_BENCH_DIR") or Path(tempfile.gettempdir(), "vime-bench"))
 #: bf16 without sparsity, by the data sheet of the H100 and H200 SXM; MFU is against this.
@@ -31,6 +32,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "4b": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
 }
 VOCABULARY = 151936
+#: CUDA graphs of whole decode steps without compiling, which would take a minute of the benchmark.
+GRAPHS = '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'
 
 
 def report(part: Callable[[], dict[str, Any]]) -> None:
@@ -42,7 +45,7 @@ def report(part: Callable[[], dict[str, Any]]) -> None:
         traceback.print_exc()
         result = {"error": f"{type(error).__name__}: {error}"[:600]}
     result["seconds"] = round(time.perf_counter() - began, 1)
-    print("RESULT " + json.dumps(result), flush=True)
+    tell(result)
 
 
 def attempt(into: dict[str, Any], name: str, work: Callable[[], Any]) -> None:
@@ -63,11 +66,12 @@ def parameters(shape: str) -> int:
     return int(s["num_hidden_layers"] * layer + VOCABULARY * s["hidden_size"])
 
 
-def flops_per_token(shape: str, length: int) -> float:
-    """Forward and backward of a token in a causal sequence of `length`: 6 a parameter (the tied embedding once, as the head), and
-    6 x layers x heads x head size x length for attention (half of the square). Recomputation is not counted."""
-    s = SHAPES[shape]
-    return 6.0 * parameters(shape) + 6.0 * s["num_hidden_layers"] * s["num_attention_heads"] * 128 * length
+def toy_flags(steps: int) -> list[str]:
+    """The toy of 57 million parameters, which gives a GPU something to do."""
+    from vime.toy.flags import default_flags
+    from vime.toy.sizes import LARGE
+
+    return default_flags(steps, 0, WORK / "toy", LARGE)
 
 
 def model_folder(shape: str) -> Path:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import time
 from typing import Any
 
-from common import ROOT, WORK, median, report, run_training
+from common import GRAPHS, median, report, run_training, toy_flags
 
 SPLIT = (
     "perf/rollout_time",
@@ -23,20 +21,10 @@ def part() -> dict[str, Any]:
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, default=40)
     given = options.parse_args()
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pathlib import Path; from vime.toy.flags import default_flags;"
-        f"from vime.toy.sizes import LARGE; import json; print('FLAGS ' + json.dumps(default_flags({given.steps}, 0, Path({str(WORK / 'toy')!r}), LARGE)))"
-    )
-    import json
-
     began = time.time()
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150)
-    print(made.stdout[-500:], made.stderr[-1500:], flush=True)
-    line = next(row for row in made.stdout.splitlines() if row.startswith("FLAGS "))
-    flags = json.loads(line.removeprefix("FLAGS "))
+    flags = toy_flags(given.steps)
     warmed = time.time()
-    graphs = ["--vllm-compilation-config", '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}']
-    ran = run_training("learn", [*flags, *graphs], timeout=200)
+    ran = run_training("learn", [*flags, "--vllm-compilation-config", GRAPHS], timeout=200)
     steps = ran.pop("steps")
     gaps = [s.get("train/train_rollout_logprob_abs_diff") for s in steps]
     known = [gap for gap in gaps if gap is not None]

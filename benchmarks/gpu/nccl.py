@@ -10,6 +10,8 @@ from typing import Any
 from common import WORK, attempt, model_folder, open_trainer, parameters, report, server
 from weights import Updates, answers, gap, pauses, perturb
 
+from benchmarks.marked import told
+
 
 def killed(trainer: Any, updates: Updates, control: Any) -> dict[str, Any]:
     """SIGKILL of the engine while it receives: the sender must notice and its memory must come back."""
@@ -35,7 +37,6 @@ def killed(trainer: Any, updates: Updates, control: Any) -> dict[str, Any]:
 
 def link(own: str, other: str) -> dict[str, Any]:
     """The medium alone, in two processes."""
-    import json
     import subprocess
     import sys
     from pathlib import Path
@@ -59,12 +60,7 @@ def link(own: str, other: str) -> dict[str, Any]:
     finally:
         for side in sides:
             side.kill()
-    found = [
-        json.loads(line.removeprefix("RESULT "))
-        for text in texts
-        for line in text.splitlines()
-        if line.startswith("RESULT ")
-    ]
+    found = [one for text in texts for one in told(text)]
     if any("error" in one for one in found) or len(found) < 2:
         raise RuntimeError(" | ".join(text[-400:] for text in texts))
     return {"send": found[0], "receive": found[1]}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, WORK, attempt, median, report, run_training
+from common import ROOT, WORK, attempt, median, report, run_training, toy_flags
 
 
 def apply() -> dict[str, Any]:
@@ -41,13 +41,6 @@ def stack() -> Any:
 
     found = installed_stack()
     return None if found is None else {"digest": found.digest, "patches": list(found.patches)}
-
-
-def toy_flags(steps: int) -> list[str]:
-    from vime.toy.flags import default_flags
-    from vime.toy.sizes import LARGE
-
-    return default_flags(steps, 0, WORK / "toy", LARGE)
 
 
 def centering() -> dict[str, Any]:

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import VOCABULARY, WORK, attempt, median, model_folder, report, run_training
+from common import GRAPHS, VOCABULARY, WORK, attempt, median, model_folder, report, run_training
+
+from benchmarks.marked import told
 
 PROMPTS, GROUP, PROMPT_TOKENS, TOKENS, ROUNDS = 32, 8, 64, 512, 3
-#: CUDA graphs of whole decode steps without compiling, which would take a minute of the benchmark.
-GRAPHS = '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'
 
 
 def prompt_file() -> Path:
@@ -51,9 +51,8 @@ def bare(folder: Path, prompts: Path) -> dict[str, Any]:
         GRAPHS,
     ]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
-    for line in done.stdout.splitlines():
-        if line.startswith("BARE "):
-            return dict(json.loads(line.removeprefix("BARE ")))
+    for found in told(done.stdout):
+        return found
     raise RuntimeError(done.stderr[-400:])
 
 

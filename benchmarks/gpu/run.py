@@ -25,6 +25,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.marked import told  # noqa: E402
+
 
 @dataclass(frozen=True)
 class Part:
@@ -90,9 +92,8 @@ def run_part(name: str, gpus: list[str], logs: Path, deadline: float) -> dict[st
             return {"error": f"ended after {left:.0f} s", "partial": tail(log)}
         finally:
             end(process)
-    for line in reversed(log.read_text(errors="replace").splitlines()):
-        if line.startswith("RESULT "):
-            return dict(json.loads(line.removeprefix("RESULT ")))
+    if found := told(log.read_text(errors="replace")):
+        return found[-1]
     return {"error": f"exit code {process.returncode} without a result", "partial": tail(log)}
 
 

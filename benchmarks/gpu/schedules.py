@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, attempt, median, model_folder, report, run_training
-from rollout import GRAPHS, prompt_file
+from common import GRAPHS, ROOT, attempt, median, model_folder, report, run_training
+from rollout import prompt_file
 
 PROMPTS, GROUP, TOKENS, STEPS = 16, 16, 512, 7
 SCHEDULES = {

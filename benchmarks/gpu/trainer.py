@@ -9,7 +9,6 @@ from typing import Any
 from common import (
     PEAK_FLOPS,
     attempt,
-    flops_per_token,
     median,
     model_folder,
     open_trainer,
@@ -35,6 +34,8 @@ STEPS = 3
 def measure(shape: str, variant: tuple[int, int, int, int], tokens_a_step: int) -> dict[str, Any]:
     import torch
 
+    from vime.trainer.flops import training_flops
+
     length, micro, chunk, recomputed = variant
     args = TRAINER.args
     args.max_tokens_per_gpu = args.log_probs_max_tokens_per_gpu = micro
@@ -59,7 +60,7 @@ def measure(shape: str, variant: tuple[int, int, int, int], tokens_a_step: int) 
     rate = count * length / median(times[1:])
     return {
         "sequence": length, "micro_batch": micro, "chunk": chunk, "recomputed_layers": recomputed, "tokens_a_step": count * length,
-        "tokens_per_s": round(rate), "mfu": round(rate * flops_per_token(shape, length) / PEAK_FLOPS, 4),
+        "tokens_per_s": round(rate), "mfu": round(rate * training_flops(TRAINER.shape, [length]) / length / PEAK_FLOPS, 4),
         "step_s": [round(t, 4) for t in times], "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
         "grad_norm": metrics.get("train/grad_norm"),
     }  # fmt: skip

@@ -6,9 +6,16 @@ import argparse
 import itertools
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.marked import tell  # noqa: E402
+from vime.rollout.rewards.rules import reverse_word  # noqa: E402
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -16,12 +23,6 @@ os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 os.environ.setdefault("MASTER_PORT", "29611")
 for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")):
     os.environ.setdefault(name, value)
-
-
-def reward(text: str, word: str) -> float:
-    """The formula of ``--rm-type reverse_word``."""
-    right = sum(a == b for a, b in zip(text, word, strict=False))
-    return 0.5 * right / max(len(word), 1) + 0.5 * (text == word)
 
 
 def main() -> None:
@@ -61,7 +62,7 @@ def main() -> None:
             ends.append(time.time())
 
     def graded(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-        return [reward(text.split("<eos>")[0], word) for text, word in zip(completions, answer, strict=True)]
+        return [reverse_word(text.split("<eos>")[0], word, {}) for text, word in zip(completions, answer, strict=True)]
 
     an_update = args.batch * args.group // args.updates
     micro = args.micro or an_update
@@ -108,12 +109,10 @@ def main() -> None:
     logs = [one for one in trainer.state.log_history if "reward" in one]
     ends = ends[args.updates - 1 :: args.updates]
     steps = [b - a for a, b in itertools.pairwise(ends)]
-    print(
-        "TRL " + json.dumps({
-            "start_s": begun - started, "step_s": steps, "rewards": [one["reward"] for one in logs],
-            "lengths": [one.get("completions/mean_length") for one in logs], "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
-        }), flush=True,
-    )  # fmt: skip
+    tell({
+        "start_s": begun - started, "step_s": steps, "rewards": [one["reward"] for one in logs],
+        "lengths": [one.get("completions/mean_length") for one in logs], "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+    })  # fmt: skip
 
 
 if __name__ == "__main__":

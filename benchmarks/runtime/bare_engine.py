@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.marked import tell  # noqa: E402
 
 
 def main() -> None:
@@ -37,7 +43,7 @@ def main() -> None:
         answers = engine.generate(tokens[32 * batch : 32 * (batch + 1)], params, use_tqdm=False)
         count = sum(len(one.token_ids) for answer in answers for one in answer.outputs)
         rates.append(count / (time.perf_counter() - begun))
-    print("RESULT " + json.dumps({"tokens_per_s": rates}))
+    tell({"tokens_per_s": rates})
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.marked import told  # noqa: E402
 from vime import environment  # noqa: E402
 from vime.observe.metrics import read_metrics  # noqa: E402
 from vime.toy.flags import default_flags  # noqa: E402
@@ -43,11 +44,6 @@ def run(command: list[str], threads: int, **more: str) -> str:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done.stdout
-
-
-def result(output: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(next(line[7:] for line in output.splitlines() if line.startswith("RESULT ")))
-    return found
 
 
 def trl_python(version: str) -> Path:
@@ -69,9 +65,9 @@ def trl_python(version: str) -> Path:
 
 def ours(steps: int, seed: int, threads: int, tag: str) -> dict[str, Any]:
     folder = CACHE / "runs" / f"{tag}-{int(time.time())}"
-    flags = [*default_flags(steps, seed, CACHE / "toy"), "--run-dir", str(folder), "--skip-eval-before-train"]
+    flags = [*default_flags(steps, seed, CACHE / "toy", evaluate=False), "--run-dir", str(folder)]
     begun = time.time()
-    output = run([sys.executable, str(ROOT / "train.py"), *without(flags, "--eval-interval")], threads)
+    output = run([sys.executable, str(ROOT / "train.py"), *flags], threads)
     records = read_metrics(folder, "step")
     up = float(re.search(r"up after (\d+) s", output)[1])  # type: ignore[index]
     first = records[0]["time"] - records[0]["perf/step_time"]
@@ -98,11 +94,6 @@ def split(records: list[dict[str, Any]]) -> dict[str, float]:
     found = {part: statistics.median(one[name] for one in records[2:]) for part, name in names.items()}
     found["rest"] = found["step"] - found["generate"] - found["train"] - found["weights"]
     return {part: round(seconds, 4) for part, seconds in found.items()}
-
-
-def without(flags: list[str], name: str) -> list[str]:
-    position = flags.index(name)
-    return flags[:position] + flags[position + 2 :]
 
 
 def seconds_to_reward(side: dict[str, Any]) -> float | None:
@@ -158,8 +149,8 @@ def main() -> None:
     mine, peer, alone, loads = [], [], [], []
     for repeat in range(args.repeats):
         mine.append(ours(args.steps, 0, args.threads, f"b1-{repeat}"))
-        peer.append(result(run(trl, args.threads)))
-        alone.append(result(run(bare, args.threads, **engine)))
+        peer.append(told(run(trl, args.threads))[0])
+        alone.append(told(run(bare, args.threads, **engine))[0])
         loads.append(round(os.getloadavg()[0], 2))
         print(f"repeat {repeat + 1}: ours {steady(mine[-1])}, TRL {steady(peer[-1])}", flush=True)
     rows = {"vime": [steady(one) for one in mine], "trl": [steady(one) for one in peer]}

@@ -9,18 +9,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.marked import tell  # noqa: E402
+from vime.rollout.rewards.rules import reverse_word  # noqa: E402
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-
-
-def reward(text: str, word: str) -> float:
-    """The formula of ``--rm-type reverse_word``."""
-    right = sum(a == b for a, b in zip(text, word, strict=False))
-    return 0.5 * right / max(len(word), 1) + 0.5 * (text == word)
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
             ends.append(time.time())
 
     def graded(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-        return [reward(text.split("<eos>")[0], word) for text, word in zip(completions, answer, strict=True)]
+        return [reverse_word(text.split("<eos>")[0], word, {}) for text, word in zip(completions, answer, strict=True)]
 
     config = GRPOConfig(
         output_dir=str(Path(args.model).parent / "trl-output"),
@@ -91,17 +92,14 @@ def main() -> None:
     # A batch of samples lasts two updates; only the first of them logs its reward.
     rewards = [one["reward"] for one in logs]
     lengths = [one["completions/mean_length"] for one in logs]
-    print(
-        "RESULT "
-        + json.dumps(
-            {
-                "start_s": begun - started,
-                "ends": [end - begun for end in ends[1::2]],
-                "rewards": rewards,
-                "tokens": [length * 256 for length in lengths],
-                "cpu_s": time.process_time() - cpu_begun,
-            }
-        )
+    tell(
+        {
+            "start_s": begun - started,
+            "ends": [end - begun for end in ends[1::2]],
+            "rewards": rewards,
+            "tokens": [length * 256 for length in lengths],
+            "cpu_s": time.process_time() - cpu_begun,
+        }
     )
 
 

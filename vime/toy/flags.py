@@ -26,12 +26,15 @@ def work_folder() -> Path:
     return Path(os.environ.get("VIME_TOY_DIR") or Path(".cache") / "toy")
 
 
-def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None, size: Size = SMALL) -> list[str]:
-    """Make what is missing and return the flags. The starting checkpoint takes some ten seconds the first time.
+def default_flags(
+    steps: int = STEPS, seed: int = 0, folder: Path | None = None, size: Size = SMALL, *, evaluate: bool = True
+) -> list[str]:
+    """Make what is missing and return the flags, with an evaluation every ten steps unless told otherwise. The starting checkpoint takes some ten
+    seconds the first time.
 
     On a host with a GPU the run uses one, shared by trainer and engine.
     """
-    folder = (folder or work_folder()) / (f"seed{seed}" if size is SMALL else f"{size.name}-seed{seed}")
+    folder = (folder or work_folder()) / f"{size.folder}{seed}"
     train = folder / "train.jsonl"
     if not train.exists():
         write_rows(train, itertools.islice(words(seed + 1, size.letters), _TRAIN_ROWS))
@@ -45,8 +48,6 @@ def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None,
         "--input-key": "prompt",
         "--label-key": "answer",
         "--rm-type": "reverse_word",
-        "--eval-config": _eval_config(folder, size),
-        "--eval-interval": 10,
         "--num-rollout": steps,
         "--seed": 1234 + seed,
         "--rollout-seed": 42 + seed,
@@ -54,7 +55,7 @@ def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None,
         "--n-samples-per-prompt": _GROUP,
         "--num-steps-per-rollout": _MINI_BATCHES,
         "--rollout-max-response-len": size.answer_tokens,
-        "--max-tokens-per-gpu": 4096 if size is SMALL else 32768,
+        "--max-tokens-per-gpu": size.micro_batch,
         # A fresh Adam without warm-up destroys the policy: its first steps move every weight by the whole rate.
         "--lr": size.rate,
         "--lr-warmup-iters": 10,
@@ -65,6 +66,8 @@ def default_flags(steps: int = STEPS, seed: int = 0, folder: Path | None = None,
         "--eps-clip": 0.2,
         "--vllm-max-num-seqs": 256,
     }
+    if evaluate:
+        flags |= {"--eval-config": _eval_config(folder, size), "--eval-interval": 10}
     return [str(part) for pair in flags.items() for part in pair] + [
         "--use-dynamic-batch-size",
         "--calculate-per-token-loss",

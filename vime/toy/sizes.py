@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Size:
     """`shape`: fields of the model's configuration. `letters` of a word. `warmup_rate`, `warmup_batch`, `check_every`: of the supervised
-    steps that make the starting checkpoint. `rate` of reinforcement learning, `prompts` of one of its steps."""
+    steps that make the starting checkpoint, on `device` ("auto": a GPU where there is one), in bf16 with `bf16`. `rate` of reinforcement learning,
+    `prompts` of one of its steps, `micro_batch` tokens of a micro-batch. `folder`: how names of its work folders begin."""
 
     name: str
     shape: dict[str, int]
@@ -18,6 +19,10 @@ class Size:
     check_every: int
     rate: float
     prompts: int
+    micro_batch: int
+    device: str
+    bf16: bool
+    folder: str
 
     @property
     def answer_tokens(self) -> int:
@@ -44,6 +49,10 @@ SMALL = Size(
     check_every=2,
     rate=3e-4,
     prompts=32,
+    micro_batch=4096,
+    device="cpu",
+    bf16=False,
+    folder="seed",
 )
 
 #: 57 million parameters and longer words, trained in bf16 on a GPU.
@@ -64,6 +73,10 @@ LARGE = Size(
     check_every=5,
     rate=1e-4,
     prompts=64,
+    micro_batch=32768,
+    device="auto",
+    bf16=True,
+    folder="large-seed",
 )
 
 SIZES = {size.name: size for size in (SMALL, LARGE)}

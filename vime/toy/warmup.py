@@ -83,7 +83,7 @@ def _flags(folder: Path, seed: int, size: Size) -> list[str]:
         "--hf-checkpoint": folder,
         "--loss-type": "sft_loss",
         "--seed": seed,
-        "--device": "cpu" if size is SMALL else "auto",
+        "--device": size.device,
         "--num-rollout": MOST_STEPS,
         "--rollout-batch-size": size.warmup_batch,
         "--micro-batch-size": size.warmup_batch,
@@ -95,7 +95,7 @@ def _flags(folder: Path, seed: int, size: Size) -> list[str]:
         "--rollout-max-response-len": size.answer_tokens,
         "--prompt-data": folder / "config.json",  # unused: the words come from memory, but a run names its data
     }
-    precision = [] if size is SMALL else ["--bf16"]
+    precision = ["--bf16"] if size.bf16 else []
     return [str(part) for pair in flags.items() for part in pair] + ["--calculate-per-token-loss", *precision]
 
 
