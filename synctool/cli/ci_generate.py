@@ -26,7 +26,7 @@ def command(context: Context, dry_run: bool) -> Report:
     text = render(value, SOURCE)
     target = root / TARGET
     if dry_run:
-        return Report("ci generate", {"path": TARGET, "text": text, "dry_run": True}, [text])
+        return Report("ci generate", {"path": TARGET, "text": text, "dry_run": True}, body=text)
     if is_current(target, text):
         raise NothingToDo("the pipeline is up to date", where=TARGET)
     write_atomically(target, text.encode())

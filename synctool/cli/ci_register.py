@@ -43,8 +43,9 @@ def command(context: Context, test: str, step: str, pipeline: Path | None, dry_r
     else:
         load(target)  # says what is wrong with it, with the place
         result = in_description(text, step, test, SOURCE)
-    if not dry_run:
-        write_atomically(target, result.encode())
-    done = "would be added" if dry_run else "added"
     data = {"test": test, "step": step, "file": str(target), "dry_run": dry_run}
-    return Report("ci register", data, [f"{test}: {done} to step {step}"], messages=[result] if dry_run else [])
+    if dry_run:
+        told = [f"{test}: would be added to step {step}"]
+        return Report("ci register", data | {"text": result}, messages=told, body=result)
+    write_atomically(target, result.encode())
+    return Report("ci register", data, [f"{test}: added to step {step}"])

@@ -99,9 +99,8 @@ def command(
         recipe = Recipe(tree_id, pin, loaded.digest, inside, name)
         text = render(tree.store.read(entry.oid).decode(), recipe, where=template)
         if dry_run:
-            return Report(
-                "image build", {"tag": tag, "dockerfile": text, "dry_run": True}, [f"would build {tag}", text]
-            )
+            planned = {"tag": tag, "dockerfile": text, "dry_run": True}
+            return Report("image build", planned, messages=[f"would build {tag}"], body=text)
         if archive is None:
             with progress(f"getting {loaded.pin.label}", quiet=context.quiet) as update:
                 archive = kept_archive(loaded.pin, progress=update)

@@ -101,8 +101,8 @@ def command(
         return Report(
             "init",
             {"policy": text, "learned": learned, "dry_run": True},
-            summary=[text.rstrip("\n")],
             messages=messages,
+            body=text,
         )
     messages.append("next: read it, then 'vime-sync policy check'")
     return Report(
