@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from synctool.audit.context import Audit
@@ -14,11 +15,12 @@ _COMMAND_KEYS = ("command", "commands", "run", "script", "before_script", "after
 
 @dataclass(frozen=True, slots=True)
 class ShellText:
-    """Shell text in a file, from a line on. ``dollars``: a doubled ``$$`` stands for one, as in Buildkite's files."""
+    """Shell text in a file, from a line on. ``shell`` tells apart, within a file, what runs in shells of its own: the commands of one step share one."""
 
     path: str
     line: int
     text: str
+    shell: int = 0
 
 
 def shell_texts(audit: Audit) -> list[ShellText]:
@@ -41,23 +43,24 @@ def _of_yaml(path: str, text: str) -> list[ShellText]:
         documents = list(YAML().load_all(text))
     except YAMLError:
         return []
-    return list(_walk(path, documents, text.split("\n")))
+    return list(_walk(path, documents, text.split("\n"), count()))
 
 
-def _walk(path: str, node: Any, lines: list[str]) -> Iterator[ShellText]:
+def _walk(path: str, node: Any, lines: list[str], shells: Iterator[int]) -> Iterator[ShellText]:
     if isinstance(node, dict):
+        shell = next(shells)
         for key, value in node.items():
             if key in _COMMAND_KEYS:
                 places = node.lc.data.get(key) if hasattr(node, "lc") else None
                 line = places[2] + 1 if places else 1
                 for text in value if isinstance(value, list) else [value]:
                     if isinstance(text, str):
-                        yield ShellText(path, _first_line(text, lines, line), text.replace("$$", "$"))
+                        yield ShellText(path, _first_line(text, lines, line), text.replace("$$", "$"), shell)
             else:
-                yield from _walk(path, value, lines)
+                yield from _walk(path, value, lines, shells)
     elif isinstance(node, list):
         for item in node:
-            yield from _walk(path, item, lines)
+            yield from _walk(path, item, lines, shells)
 
 
 def _first_line(text: str, lines: list[str], near: int) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from synctool.audit.context import Audit
 from synctool.audit.embedded import shell_texts
 from synctool.audit.finding import Hit, Rule
+from synctool.audit.shelltext import commands
 
 MISSING = Rule("ci-missing-file", "CI names a file that does not exist", "the step fails before it tests anything")
 UNLISTED = Rule("ci-unlisted-test", "a new test that CI does not run", "it will rot unseen")
@@ -21,6 +22,9 @@ RULES = (MISSING, UNLISTED, LIMIT)
 _FILE = re.compile(r"(?<![\w./$}*-])((?:[\w.-]+/)*[\w.-]+\.(?:py|sh))(?![\w/*-])")
 #: Packages whose brokers hold a file descriptor a stream.
 _HUNGRY = re.compile(r"^\s*(?:import|from)\s+straw\b|straw-queue|straw_queue", re.MULTILINE)
+
+#: What most systems set.
+_SOFT = 1024
 
 
 def check(audit: Audit) -> Iterator[Hit]:
@@ -100,23 +104,48 @@ def _is_new(audit: Audit, path: str) -> bool:
 
 
 def _limits(audit: Audit) -> Iterator[Hit]:
-    for shell in shell_texts(audit):
-        if (
-            shell.path not in audit.ci_files
-            or re.search(r"ulimit\s+-\w*n", shell.text)
-            or "RLIMIT_NOFILE" in shell.text
-            or "prlimit" in shell.text
-        ):
-            continue
-        for name in _FILE.findall(shell.text):
+    raised: dict[tuple[str, int], int] = {}  # the first line of a shell that raises its limit
+    for shell in (shells := [one for one in shell_texts(audit) if one.path in audit.ci_files]):
+        line = _raises(shell.text, shell.line)
+        if line is not None:
+            raised[shell.path, shell.shell] = min(line, raised.get((shell.path, shell.shell), line))
+    for shell in shells:
+        for found in _FILE.finditer(shell.text):
+            name, line = found[1], shell.line + shell.text.count("\n", 0, found.start())
             text = audit.tree.text(name) if name in audit.tree else None
-            if text is not None and _HUNGRY.search(text) and "RLIMIT_NOFILE" not in text:
-                line = shell.line + shell.text[: shell.text.find(name)].count("\n")
+            if text is None or not _HUNGRY.search(text) or raised.get((shell.path, shell.shell), line + 1) <= line:
+                continue
+            if "RLIMIT_NOFILE" not in text and not (name.endswith(".sh") and _raises(text) is not None):
                 yield Hit(
                     LIMIT,
                     name,
                     shell.path,
                     line,
                     f"{name} uses a queue and the step keeps the soft limit",
-                    'add: ulimit -Sn "$(ulimit -Hn)"',
+                    "before it, in the same step, add: ulimit -S -n hard",
                 )
+
+
+def _raises(text: str, first_line: int = 1) -> int | None:
+    """The line of the first command that raises the soft limit of open files, whatever the spelling; None if there is none."""
+    lines = [command.line for command in commands(text, first_line) if _is_raise(command.texts())]
+    # Set from within a program, whose text is an argument here.
+    lines += [first_line + text.count("\n", 0, found.start()) for found in re.finditer("RLIMIT_NOFILE", text)]
+    return min(lines, default=None)
+
+
+def _is_raise(words: list[str]) -> bool:
+    """``ulimit -Sn N``, ``ulimit -S -n hard``, ``prlimit --nofile=N``, ``docker run --ulimit nofile=N``; not a question, nor a limit that is no higher."""
+    if words[:1] == ["ulimit"] or words[:2] == ["builtin", "ulimit"]:
+        flags = "".join(word[1:] for word in words if re.fullmatch("-[A-Za-z]+", word))
+        limits = [word for word in words[words.index("ulimit") + 1 :] if not word.startswith("-")]
+        return "n" in flags and ("S" in flags or "H" not in flags) and any(map(_is_higher, limits))
+    told = re.search(
+        r"(?:^| )(?:--nofile[= ]|-n ?)(\S+)" if "prlimit" in words else r"--ulimit[= ]nofile=(\S+)", " ".join(words)
+    )
+    return told is not None and _is_higher(re.split("[:]", told[1])[0])
+
+
+def _is_higher(limit: str) -> bool:
+    """A number is compared with the usual soft limit; a word (``hard``, ``unlimited``) or an expansion is believed."""
+    return not limit.isdigit() or int(limit) > _SOFT

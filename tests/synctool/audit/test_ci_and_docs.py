@@ -63,8 +63,43 @@ def test_a_step_with_a_queue_raises_the_limit_of_open_files(audit: Auditor) -> N
     assert places(audit("ci", {**tests, ".buildkite/pipeline.yml": PIPELINE})) == [
         "ci-fd-limit .buildkite/pipeline.yml:5"
     ]
-    raised = PIPELINE.replace("set -e\n", "set -e\n      ulimit -Sn $(ulimit -Hn)\n")
-    assert audit("ci", {**tests, ".buildkite/pipeline.yml": raised}) == []
+
+
+STEPS = "steps:\n  - label: unit\n    commands:\n      - {}\n      - python tests/test_a.py\n"
+RAISES = (
+    "ulimit -Sn $(ulimit -Hn)", 'ulimit -Sn "$$(ulimit -Hn)"', "ulimit -S -n hard", "ulimit -n 65536", "ulimit -c 0 -n 4096", "set -e; ulimit -n unlimited",
+    "prlimit --pid $$$$ --nofile=65536", "prlimit -n65536:65536 -p 1", "bash -c 'ulimit -n 8192'",
+    "python -c 'import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (9999, 9999))'",
+)  # fmt: skip
+KEEPS = (
+    "ulimit -n", "ulimit -S -n", "ulimit -H -n 65536", "ulimit -n 1024", "ulimit -u 65536", "echo ulimit -n 9999", "# ulimit -n 9999", "prlimit --nproc=65536",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", RAISES)
+def test_every_spelling_that_raises_the_limit_is_known(audit: Auditor, command: str) -> None:
+    tests = {"tests/test_a.py": "from straw import Queue\n"}
+    block = PIPELINE.replace("set -e\n", f"set -e\n      {command}\n").replace(
+        "      python -m pytest tests/utils\n", ""
+    )
+    assert audit("ci", {**tests, ".buildkite/pipeline.yml": block}) == []
+    assert audit("ci", {**tests, ".buildkite/pipeline.yml": STEPS.format(json.dumps(command))}) == []
+
+
+@pytest.mark.parametrize("command", KEEPS)
+def test_what_leaves_the_limit_as_it_is(audit: Auditor, command: str) -> None:
+    pipeline = STEPS.format(json.dumps(command))
+    found = audit("ci", {"tests/test_a.py": "from straw import Queue\n", ".buildkite/pipeline.yml": pipeline})
+    assert places(found) == ["ci-fd-limit .buildkite/pipeline.yml:5"]
+
+
+def test_the_limit_holds_for_the_step_that_raises_it_from_there_on(audit: Auditor) -> None:
+    tests = {"tests/test_a.py": "from straw import Queue\n", "run.sh": "ulimit -n 65536\npython -m straw_queue.serve\n"}
+    late = "steps:\n  - commands:\n      - python tests/test_a.py\n      - ulimit -S -n hard\n"
+    other = "  - commands:\n      - python tests/test_a.py\n      - bash run.sh\n"
+    step = "  - commands:\n      - docker run --ulimit nofile=65536:65536 img python tests/test_a.py\n"
+    found = audit("ci", {**tests, ".buildkite/pipeline.yml": late + other + step})
+    assert places(found) == ["ci-fd-limit .buildkite/pipeline.yml:3", "ci-fd-limit .buildkite/pipeline.yml:6"]
 
 
 NESTED = "steps:\n  - command: |\n      docker run img bash -c '\n        set -e\n        {}\n      '\n"
