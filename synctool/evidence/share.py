@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from synctool.errors import RepositoryError
-from synctool.evidence.store import ATTEMPTS, REF, add, load
-from synctool.git.commits import Person, write_commit
+from synctool.evidence.store import ATTEMPTS, REF, add, load, signed_commit
 from synctool.git.refs import RefUpdate, read_ref, update_refs
 from synctool.git.remote import push_ref, remote_ref
 from synctool.git.repo import Repo
@@ -50,14 +49,6 @@ def share(repo: Repo, remote: str, who: tuple[str, str]) -> Shared:
 
 def _joined(repo: Repo, mine: str, there: str, who: tuple[str, str], remote: str) -> str:
     """A commit that follows both; its tree is ours, which holds theirs already."""
-    person = Person.now(*who)
-    joined = write_commit(
-        repo.objects,
-        tree=repo.resolve(mine, "tree"),
-        parents=[mine, there],
-        author=person,
-        committer=person,
-        message=f"Join the records of {remote}\n\nSigned-off-by: {who[0]} <{who[1]}>",
-    )
+    joined = signed_commit(repo, repo.resolve(mine, "tree"), [mine, there], who, f"Join the records of {remote}")
     update_refs(repo, [RefUpdate(REF, joined, mine)], f"records of {remote}")
     return joined

@@ -7,7 +7,7 @@ conflict, because a file's name is the digest of its content: the union of two s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from synctool.errors import Refused, RepositoryError, UsageError
@@ -111,15 +111,7 @@ def add(repo: Repo, facts: Iterable[Fact], who: tuple[str, str], reason: str) ->
             return []
         for fact in fresh:
             tree.set(place(fact), Entry("100644", repo.objects.write_blob(fact.encode())))
-        person = Person.now(*who)
-        commit = write_commit(
-            repo.objects,
-            tree=tree.write(),
-            parents=[tip] if tip else [],
-            author=person,
-            committer=person,
-            message=f"{reason}\n\nSigned-off-by: {who[0]} <{who[1]}>",
-        )
+        commit = signed_commit(repo, tree.write(), [tip] if tip else [], who, reason)
         if repo.dry:
             return fresh
         try:
@@ -129,3 +121,10 @@ def add(repo: Repo, facts: Iterable[Fact], who: tuple[str, str], reason: str) ->
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def signed_commit(repo: Repo, tree: str, parents: Sequence[str], who: tuple[str, str], reason: str) -> str:
+    """Write a commit of the ref, signed off by ``who`` (name and address), and return its id. No ref moves."""
+    person = Person.now(*who)
+    message = f"{reason}\n\nSigned-off-by: {who[0]} <{who[1]}>"
+    return write_commit(repo.objects, tree=tree, parents=parents, author=person, committer=person, message=message)
