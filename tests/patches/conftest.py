@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,10 +156,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 # ---- engines -------------------------------------------------------------------------------------------------------------------------
 
 
-def environment(paths: list[str]) -> dict[str, str]:
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[str]:
+    """Temporary files of the engines, which leave sockets when they are killed. A short path: sockets' names have a limit."""
+    with tempfile.TemporaryDirectory(prefix="patches-") as folder:
+        yield folder
+
+
+def environment(paths: list[str], scratch: str) -> dict[str, str]:
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(("VLLM_", "TRITON_"))},
         "PYTHONPATH": os.pathsep.join(paths),
+        "TMPDIR": scratch,
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_SERVER_DEV_MODE": "1",
@@ -276,6 +285,7 @@ def engines(
     triton_path: list[str],
     models: dict[str, Path],
     local_copy: Path,
+    scratch: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Engines]:
     patched = not is_stock(request.config)
@@ -293,10 +303,10 @@ def engines(
         masks += ["--return-sampling-mask-logprobs"]
     engines = Engines(
         {
-            "dense": ([sys.executable, "-m", *common, *dense], environment(python_path)),
+            "dense": ([sys.executable, "-m", *common, *dense], environment(python_path, scratch)),
             "masks": (
                 [sys.executable, str(INSIDE / "interpreted.py"), "-m", *common, *masks],
-                environment(python_path + triton_path),
+                environment(python_path + triton_path, scratch),
             ),
         },
         tmp_path_factory.mktemp("logs"),
@@ -322,18 +332,19 @@ def masks(engines: Engines) -> Server:
 class Inside:
     """Runs scripts of ``inside/`` with the engine under test."""
 
-    def __init__(self, python_path: list[str], triton_path: list[str]) -> None:
+    def __init__(self, python_path: list[str], triton_path: list[str], scratch: str) -> None:
         self.python_path = python_path
         self.triton_path = triton_path
+        self.scratch = scratch
 
     def run(self, script: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(INSIDE / script), *arguments]
-        return self._run(command, {**environment(self.python_path), **env})
+        return self._run(command, {**environment(self.python_path, self.scratch), **env})
 
     def interpreted(self, script: str, *arguments: str, **env: str) -> dict[str, Any]:
         """The JSON that the script prints last."""
         command = [sys.executable, str(INSIDE / "interpreted.py"), str(INSIDE / script), *arguments]
-        done = self._run(command, {**environment(self.python_path + self.triton_path), **env})
+        done = self._run(command, {**environment(self.python_path + self.triton_path, self.scratch), **env})
         assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -343,5 +354,5 @@ class Inside:
 
 
 @pytest.fixture
-def inside(python_path: list[str], triton_path: list[str]) -> Inside:
-    return Inside(python_path, triton_path)
+def inside(python_path: list[str], triton_path: list[str], scratch: str) -> Inside:
+    return Inside(python_path, triton_path, scratch)

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # helpers are plain modules, als
 import tiny_models
 import torch
 
+from tests.once import filled_once
 from vime.trainer import parallel
 from vime.trainer.trainer import Trainer
 
@@ -28,11 +29,13 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A random Hugging Face checkpoint of each family; qwen2's embeddings are tied."""
-    root = tmp_path_factory.mktemp("hf")
-    return {
-        family: tiny_models.make_checkpoint(root / family, family, tied=family == "qwen2")
-        for family in tiny_models.FAMILIES
-    }
+
+    def fill(root: Path) -> None:
+        for family in tiny_models.FAMILIES:
+            tiny_models.make_checkpoint(root / family, family, tied=family == "qwen2")
+
+    root = filled_once(tmp_path_factory, "hf", fill)
+    return {family: root / family for family in tiny_models.FAMILIES}
 
 
 @pytest.fixture
