@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 #: Waiting OpenMP threads sleep at once.
 WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
-_THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+#: How many threads OpenMP and MKL use.
+THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def cores() -> int:
 
 def thread_environment(threads: int) -> dict[str, str]:
     """Variables for a process that is about to be started. A thread count that the user exported wins."""
-    counts = {name: os.environ.get(name, str(threads)) for name in _THREAD_COUNTS}
+    counts = {name: os.environ.get(name, str(threads)) for name in THREAD_COUNTS}
     return {name: os.environ.get(name, value) for name, value in WAIT_POLICY.items()} | counts
 
 
@@ -64,7 +65,7 @@ def prepare(threads: int | None = None, environ: MutableMapping[str, str] = os.e
 
     `threads` is the number of OpenMP threads, the cores of this machine when None.
     """
-    for name in _THREAD_COUNTS:
+    for name in THREAD_COUNTS:
         environ.setdefault(name, str(threads or cores()))
     for name, value in WAIT_POLICY.items():
         environ.setdefault(name, value)

@@ -1,6 +1,6 @@
 """Time a step against TRL with vLLM in its process: the toy of 57 million parameters, and the shape of Qwen3-0.6B with long answers.
 
-Our side's figures come from the parts `learn` and `rollout-0.6b`, which train on the same checkpoints and prompts, with the same group,
+Our side's figures come from the parts `learn-resident` and `rollout-0.6b`, which train on the same checkpoints and prompts, with the same group,
 answer length and number of updates.
 """
 

@@ -20,11 +20,16 @@ SPLIT = (
 def part() -> dict[str, Any]:
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, default=40)
+    options.add_argument(
+        "--resident", action="store_true", help="both stay on the device, as in the peer; no evaluation"
+    )
     given = options.parse_args()
     began = time.time()
-    flags = toy_flags(given.steps)
+    flags = [*toy_flags(given.steps), "--vllm-compilation-config", GRAPHS]
+    if given.resident:
+        flags += ["--no-offload-train", "--no-offload-rollout", "--skip-eval-before-train", "--eval-interval", "100"]
     warmed = time.time()
-    ran = run_training("learn", [*flags, "--vllm-compilation-config", GRAPHS], timeout=200)
+    ran = run_training("learn-resident" if given.resident else "learn", flags, timeout=200)
     steps = ran.pop("steps")
     gaps = [s.get("train/train_rollout_logprob_abs_diff") for s in steps]
     known = [gap for gap in gaps if gap is not None]

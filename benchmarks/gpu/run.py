@@ -42,6 +42,7 @@ PARTS: dict[str, Part] = {
     "host": Part("host.py"),
     "kernels": Part("fused_kernels.py"),
     "learn": Part("learn.py"),
+    "learn-resident": Part("learn.py", ("--steps", "15", "--resident")),
     "trainer-0.6b": Part("trainer.py", ("0.6b",)),
     "trainer-4b": Part("trainer.py", ("4b", "--tokens", "32768")),
     "rollout-0.6b": Part("rollout.py", ("0.6b",)),
@@ -62,6 +63,7 @@ DEFAULT = (
     "rollout-0.6b",
     "weights-0.6b",
     "weights-4b",
+    "learn-resident",
     "trl",
     "patched",
 )

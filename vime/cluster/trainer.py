@@ -26,6 +26,9 @@ class TrainerActor:
         from vime import environment
 
         self.prepared = environment.prepare()
+        # The long imports happen while engines start. `Trainer` is named where it is used.
+        import vime.trainer.trainer  # noqa: F401
+
         self.args, self.rank, self.world_size, self.run_id = args, rank, world_size, run_id
         self._sender: Any = None
         self._staged: list[Any] = []

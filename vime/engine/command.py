@@ -11,7 +11,7 @@ from typing import Any
 
 from vime.arguments.check_sizes import CPU_HEAD_SIZES
 from vime.arguments.vllm import engine_flags
-from vime.environment import thread_environment
+from vime.environment import THREAD_COUNTS, thread_environment
 from vime.errors import EngineError
 
 #: Name of our weight-transfer backend in vLLM's factory.
@@ -64,7 +64,7 @@ def engine_dtype(args: Namespace) -> str:
 def server_environment(args: Namespace, threads: int, devices: Sequence[int] = ()) -> dict[str, str]:
     """The environment of a server: this process's, with what vLLM needs. What the user exported wins.
 
-    `devices` are the GPUs of an engine that has several; one that has a single GPU sees what its actor sees.
+    `devices` are the GPUs of an engine that has several; one that has a single GPU sees what its actor sees. `threads` counts on a CPU only.
     """
     defaults = {
         "VLLM_SERVER_DEV_MODE": "1",  # the routes that pause and that change weights
@@ -87,8 +87,13 @@ def server_environment(args: Namespace, threads: int, devices: Sequence[int] = (
     own = {name: os.environ.get(name, value) for name, value in defaults.items()}
     if len(devices) > 1:
         own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
-    inherited = {name: value for name, value in os.environ.items() if not _is_allocator(name)}
-    return inherited | own | thread_environment(threads)
+    environment = {name: value for name, value in os.environ.items() if not _is_allocator(name)} | own
+    environment |= thread_environment(threads)
+    if args.device == "cuda":
+        # Then vLLM loads weights with several threads and serves with one: with more, each step of a busy engine waits for them to wake.
+        for name in THREAD_COUNTS:
+            environment.pop(name, None)
+    return environment
 
 
 def check_kernels(args: Namespace) -> None:

@@ -1,0 +1,28 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+
+from vime.engine.command import server_environment
+
+
+def _environment(device: str, threads: int) -> dict[str, str]:
+    return server_environment(Namespace(device=device, rollout_num_gpus_per_engine=1), threads)
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_engine_on_a_gpu_counts_its_own_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run sets them for all its processes, and vLLM keeps what it finds set."""
+    monkeypatch.setenv(name, "32")
+    assert name not in _environment("cuda", 32)
+    assert _environment("cpu", 2)[name] == "32"
+    monkeypatch.delenv(name)
+    assert _environment("cpu", 2)[name] == "2"
+
+
+def test_allocator_settings_of_the_trainer_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in _environment("cuda", 1)
