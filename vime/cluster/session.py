@@ -47,10 +47,13 @@ class Session:
         )
 
     def __enter__(self) -> Session:
-        if any(one.run_id == self.run_id and one.alive for one in processes.records()):
-            raise MachineError(
-                f"run {self.run_id} is alive already", hint=f"`vime stop {self.run_id}` ends it, --run-id names another"
-            )
+        if (before := next((one for one in processes.records() if one.run_id == self.run_id), None)) is not None:
+            if before.alive:
+                raise MachineError(
+                    f"run {self.run_id} is alive already",
+                    hint=f"`vime stop {self.run_id}` ends it, --run-id names another",
+                )
+            guardian.settle(before)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.record.write()
         os.environ[processes.RUN_VARIABLE] = self.run_id  # every child says whose it is

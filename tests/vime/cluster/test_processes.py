@@ -126,6 +126,19 @@ def test_a_second_run_of_the_same_name_is_refused(run_id: str, tmp_path: Path) -
     driver.wait()
 
 
+def test_the_same_command_at_once_after_a_kill_is_left_alone_by_the_old_guardian(run_id: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        driver, child = start_driver(run_id, tmp_path / "run")
+        driver.kill()
+        driver.wait()
+    driver, again = start_driver(run_id, tmp_path / "run")
+    assert processes.start_ticks(child) is None
+    assert not eventually(lambda: not processes.records() or processes.start_ticks(again) is None, seconds=3)
+    assert [one.pid for one in processes.processes(run_id)] == [again]
+    driver.kill()
+    driver.wait()
+
+
 def test_a_process_with_a_reused_pid_is_not_taken_for_the_driver() -> None:
     record = processes.RunRecord("x", os.getpid(), (processes.start_ticks(os.getpid()) or 0) + 1, "", "", "")
     assert not record.alive
