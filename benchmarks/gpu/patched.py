@@ -46,7 +46,7 @@ def stack() -> Any:
 def centering() -> dict[str, Any]:
     """Score centering over complete nuclei: the support and its log-probabilities come from the engine's patch."""
     extra = ["--rollout-top-p", "0.9", "--use-score-centering", "--skip-eval-before-train", "--vllm-enforce-eager"]
-    ran = run_training("centering", [*toy_flags(4), *extra], 110)
+    ran = run_training("centering", [*toy_flags(4), *extra], 200)
     steps = ran["steps"]
     return {
         "exit_code": ran["exit_code"], "error": ran["error"], "steps": len(steps),
@@ -74,7 +74,7 @@ def routing() -> dict[str, Any]:
     ]
     found = {}
     for name, extra in (("replayed", ["--use-rollout-routing-replay"]), ("not_replayed", [])):
-        ran = run_training(f"moe-{name}", [*words, *extra], 120)
+        ran = run_training(f"moe-{name}", [*words, *extra], 200)
         found[name] = {
             "exit_code": ran["exit_code"], "error": ran["error"],
             "parity_mean": [s.get("train/train_rollout_logprob_abs_diff") for s in ran["steps"]],

@@ -49,7 +49,7 @@ PARTS: dict[str, Part] = {
     "weights-0.6b": Part("weights.py", ("0.6b", "--cycles", "100")),
     "weights-4b": Part("weights.py", ("4b", "--cycles", "0")),
     "trl": Part("against_trl.py"),
-    "patched": Part("patched.py"),
+    "patched": Part("patched.py", seconds=420),
     "nccl-4b": Part("nccl.py", ("4b",), gpus=2),
     "parallel": Part("parallel.py", gpus=2),
     "schedules": Part("schedules.py", gpus=2, seconds=420),
