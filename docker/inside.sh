@@ -9,6 +9,8 @@ shift
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 PYTHONPATH="$(dirname "$0")/.." "$python" -m synctool.images.unpack "$layout" "$root"
+# As container runtimes do: names resolve without a network.
+printf '127.0.0.1 localhost %s\n' "$(uname -n)" > "$root/etc/hosts"
 unshare --mount --net --pid --fork --kill-child sh -euc '
   root=$1; shift
   mount -t proc proc "$root/proc"

@@ -19,6 +19,7 @@ from synctool.images.oci import Writer, add_file
 from synctool.patches.record import RECORD_NAME
 from synctool.patches.stack import load_stack
 from tests.preloaded import call
+from tests.ssh import configured_ssh
 from tests.synctool.patches.conftest import House, git, house, own_cache
 
 __all__ = ["house", "own_cache"]
@@ -65,12 +66,7 @@ class Project:
         return self.run("image", "build", *inputs, *words, code=code)
 
     def ssh_config(self, text: str) -> None:
-        """The real ssh, which reads this instead of the configuration of whoever runs the tests."""
-        real = shutil.which("ssh")
-        (self.commands / "config").write_text(text)
-        script = self.commands / "ssh"
-        script.write_text(f'#!/bin/sh\nexec {real} -F {self.commands / "config"} "$@"\n')
-        script.chmod(0o755)
+        configured_ssh(self.commands, text)
 
     def commit(self, message: str) -> None:
         git(self.root, "add", "-A")

@@ -60,6 +60,9 @@ def test_both_sides_end_with_the_union(clones: tuple[Path, Path]) -> None:
     hub = one.parent / "hub.git"
     assert read_ref(Repo.open(hub), REF) == read_ref(Repo.open(one), REF) == read_ref(Repo.open(two), REF)
     git(hub, "fsck", "--strict")
+    parents, message = git(hub, "log", "-1", "--format=%P%n%B", REF).split("\n", 1)
+    assert len(parents.split()) == 2
+    assert message == f"Join the records of origin\n\nSigned-off-by: {WHO[0]} <{WHO[1]}>"
     again = share(Repo.open(two), "origin", WHO)
     assert (again.received, again.sent) == (0, 0)
 
