@@ -21,8 +21,10 @@ log = logging.getLogger(__name__)
 
 #: Ray's shared memory. Rollouts of text are small; larger ones spill.
 _OBJECT_STORE_BYTES = 256 << 20
-#: What Ray's node waits for its helpers; its own 30 seconds are too few on a machine that others load. (Python's side waits 30 whatever is set.)
+#: What Ray's node waits for its helpers; its own 30 seconds are too few on a machine that others load.
 _RAY_SECONDS = "180"
+#: Python's side waits 30 seconds whatever is set, then says `_SLOW`. What it read is in the machine's memory by then: the next start is faster.
+_RAY_ATTEMPTS, _SLOW = 3, "timed out during startup"
 _CONNECT_SECONDS = 5.0
 _PLACEMENT_SECONDS = 120.0
 
@@ -101,16 +103,26 @@ class Session:
             "_temp_dir": self.record.ray_directory,
             "_system_config": {"metrics_report_interval_ms": 0, "enable_autoscaler_v2": False},
         }
-        try:
-            ray.init(**({"address": "auto"} if attached else own), **common)
-        except Exception as error:  # Ray raises plain Exceptions, and gives a machine that is too busy 30 seconds
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            hint = (
-                "is the cluster of RAY_ADDRESS up?"
-                if attached
-                else "a busy machine may be too slow for Ray's 30 seconds: give the command again"
+        others = [one.pid for one in processes.processes(self.run_id)]
+        for attempt in range(1, _RAY_ATTEMPTS + 1):
+            try:
+                ray.init(**({"address": "auto"} if attached else own), **common)
+                return
+            except Exception as error:  # Ray raises plain Exceptions
+                said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                if attached or _SLOW not in said or attempt == _RAY_ATTEMPTS:
+                    hint = (
+                        "is the cluster of RAY_ADDRESS up?"
+                        if attached
+                        else "a busy machine may be too slow for Ray's 30 seconds: give the command again"
+                    )
+                    raise MachineError(f"Ray did not start: {said}", hint=hint) from error
+            log.warning(
+                "Ray took over 30 seconds to start, which is its limit: once more (%d of %d)",
+                attempt + 1,
+                _RAY_ATTEMPTS,
             )
-            raise MachineError(f"Ray did not start: {said}", hint=hint) from error
+            processes.sweep(self.run_id, grace=0, spare=others)
 
     def reserve(self, devices: int) -> list[Bundle]:
         """Reserve `devices` and say where they are. Raises MachineError when the cluster has not that many."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import time
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from vime.cluster.session import _reach
+from vime.cluster import processes
+from vime.cluster.session import Session, _reach
 from vime.errors import MachineError
 
 
@@ -22,3 +28,33 @@ def test_addresses_that_ray_resolves_itself_are_left_to_it() -> None:
     _reach("auto")
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         _reach(f"[::1]:{server.getsockname()[1]}")
+
+
+@pytest.mark.engine
+def test_a_ray_that_was_too_slow_is_started_again_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+    from ray._private import node, services
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    asked: list[bool] = []
+    real = services.get_node
+
+    def slow(*arguments: object) -> object:
+        asked.append(True)
+        if len(asked) == 1:  # and the clock leaps over the limit of 30 seconds
+            raise RuntimeError("no such node yet")
+        return real(*arguments)
+
+    clock = SimpleNamespace(sleep=time.sleep, time=time.time, monotonic=lambda: time.monotonic() + 31 * len(asked))
+    monkeypatch.setattr(services, "get_node", slow)
+    monkeypatch.setattr(node, "time", clock)
+    args = Namespace(run_id=f"slow-{os.getpid()}", run_dir=str(tmp_path / "run"), device="cpu")
+    with Session(args) as session:
+        session.start_ray(1)
+        assert len(asked) >= 2
+        assert len(ray.nodes()) == 1
+        raylets = [one for one in processes.processes(args.run_id) if "/raylet/raylet" in one.command]
+        assert len(raylets) == 1
+    assert processes.processes(args.run_id) == []
