@@ -79,6 +79,14 @@ class ResponseMeta:
     spec_drafted: int = 0
 
 
+class Stored:
+    """A field's value that lies elsewhere, on disk; a `Sample` that travels may have some. See `vime.durable.reference`."""
+
+    def load(self) -> Any:
+        """The value as it was: an array or a list."""
+        raise NotImplementedError
+
+
 @dataclass
 class Sample:
     """One prompt and one answer. Per-token fields cover the response only, unless they say otherwise."""

@@ -249,6 +249,12 @@ def queue(args: Namespace) -> Iterator[Problem]:
         )
     if args.rollout_data_transport == "nixl":
         yield Problem("--rollout-data-transport nixl is not supported", "object-store, or straw for a durable queue")
+    if args.routing_replay_prefetch_microbatches < 0:
+        yield Problem("--routing-replay-prefetch-microbatches is negative", "0 lets routes travel with their samples")
+    if args.routing_replay_prefetch_microbatches > 0 and args.rollout_data_transport != "straw":
+        yield Problem(
+            "--routing-replay-prefetch-microbatches reads from a queue, which needs --rollout-data-transport straw"
+        )
     if args.rollout_data_transport != "straw":
         return
     if find_spec("straw") is None:

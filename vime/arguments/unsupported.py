@@ -80,7 +80,6 @@ WITHOUT_EFFECT = {
     "deterministic_mode": "on a CPU every step repeats bit for bit; on a GPU the kernels decide",
     "overlap_cpu_optimizer_d2h_h2d": "copies of the optimizer's state are not overlapped",
     "rollout_io_concurrency": "what a step writes is one write",
-    "routing_replay_prefetch_microbatches": "routes travel with their samples",
 }
 
 

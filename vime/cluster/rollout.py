@@ -97,12 +97,13 @@ class RolloutManager:
         tokens = sum(sample.response_length for sample in samples)
         # Of a pool that ran before anybody asked, only it knows how long the samples took.
         took = output.metrics.get("rollout/pool/seconds", elapsed)
+        sent = self.store.refer(rollout_id, samples) if self.args.routing_replay_prefetch_microbatches else samples
         measured = {"perf/rollout_time": elapsed, "perf/rollout_tokens_per_sec": tokens / took}
         if (path := self.args.custom_rollout_log_function_path) and load_hook("custom_rollout_log_function_path", path)(
             rollout_id, self.args, samples, output.metrics, elapsed
         ):
-            return samples, (measured, samples[0])
-        return samples, (measured | output.metrics, samples[0])
+            return sent, (measured, samples[0])
+        return sent, (measured | output.metrics, samples[0])
 
     def evaluate(self, rollout_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Metrics of all evaluation data sets, under "datasets" their names, and the first answers of the first."""

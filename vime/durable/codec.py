@@ -201,12 +201,12 @@ def _value(tree: Any, tensor: Callable[[int], Any]) -> Any:
             image.load()
             return image
         case "array":
-            return _restore(tensor(tree["tensor"]), tree["kind"], tree["dtype"])
+            return restore(tensor(tree["tensor"]), tree["kind"], tree["dtype"])
     raise DataError(f"rollout record with an unknown tag {tree.get('$')!r}")
 
 
-def _restore(tensor: torch.Tensor, kind: str, dtype: str) -> Any:
-    """A stored tensor as what it was."""
+def restore(tensor: torch.Tensor, kind: str, dtype: str) -> Any:
+    """A stored tensor as what it was: a list, a NumPy array or a tensor of the type that it had."""
     import torch
 
     if kind in ("ints", "floats"):

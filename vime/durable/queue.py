@@ -74,6 +74,8 @@ class Queue:
         self._token = self._coordinator.open_consumer(_CONSUMER, exclusive_owner="owner.lock")
         self._leases: dict[int, Any] = {}
         self._positions: dict[int, int] = {}
+        #: Records of answers that no complete checkpoint has trained, by task.
+        self.answers: dict[int, Any] = {}
         self._batches: dict[int, tuple[int, ...]] = {}
         self._finished: set[int] = set()
         self._requests = 0
@@ -83,7 +85,11 @@ class Queue:
 
     def recall(self, known: history.History, committed: int) -> None:
         """Take over what `history` says of this branch; batches up to step `committed` are behind every checkpoint to come."""
+        from straw import RecordSetRef
+
         self._positions = {n: e.position for n, e in known.tasks.items() if e.position is not None}
+        done = {n for step, tasks in known.batches.items() if step <= committed for n in tasks}
+        self.answers = {n: RecordSetRef.from_dict(known.tasks[n].ref) for n in self._positions.keys() - done}
         self._batches = dict(known.batches)
         self._finished = {step for step in known.batches if step <= committed and step in known.ready}
         for step in sorted(known.batches.keys() - known.ready):  # the process before died between the two
@@ -138,6 +144,7 @@ class Queue:
                 lease, submission_id=lease.attempt_id, result_ref=ref, result_digest=ref.digest
             )
             self._positions[n] = receipt.position
+            self.answers[n] = ref
 
     def drop(self, tasks: Sequence[tuple[int, int, str]]) -> None:
         """End the leases for good: (id, step, reason)."""
@@ -178,6 +185,9 @@ class Queue:
     def finish(self, step: int) -> None:
         """Nobody will read the batches up to `step` again: a complete checkpoint has trained them."""
         self._finished = {number for number in self._batches if number <= step}
+        for number in self._finished:
+            for n in self._batches[number]:
+                self.answers.pop(n, None)
         self._progress = None
         if not self._finished:
             return

@@ -26,7 +26,7 @@ from typing import Any
 from vime import environment
 from vime.data.protocol import Dealt, Group, ResumableDataSource, oldest_version
 from vime.data.source import TRAINED, state_path
-from vime.durable import history, restore
+from vime.durable import history, reference, restore
 from vime.durable.archive import Source, owner_of, write_index
 from vime.durable.faults import told
 from vime.durable.files import facts_of, read_json, write_json
@@ -35,6 +35,7 @@ from vime.durable.queue import FRESH, PARTIAL, UNKNOWN_VERSION, Packed, Queue, c
 from vime.durable.writer import Accept, Act, Claim, Drop, Release, Writer
 from vime.errors import DataError, MachineError, UsageError
 from vime.rollout.pool.store import Batch, MemoryStore, Task
+from vime.sample import Sample
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class DurableStore(MemoryStore):
         self._progress = {"trained": -1, "saved": -1, "committed": -1}
         #: Step -> what was put to the writer when it was trained.
         self._marks: dict[int, int] = {}
+        #: What was recorded of the samples of tasks that are not trained yet, as it was written.
+        self._recorded: dict[int, list[dict[str, Any]]] = {}
 
     @property
     def writer(self) -> Writer:
@@ -96,6 +99,7 @@ class DurableStore(MemoryStore):
     def accept(self, task_id: int, group: Group) -> None:
         if task_id in self._leased:
             self.writer.put(Accept(task_id, Packed.of(group)))
+            self._recorded[task_id] = reference.recorded(group)
         super().accept(task_id, group)
 
     def drop(self, task_id: int, step: int, reason: str) -> None:
@@ -114,6 +118,8 @@ class DurableStore(MemoryStore):
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def trained(self, step: int) -> None:
+        for task in self._plans[step].tasks if step in self._plans else ():
+            self._recorded.pop(task.task_id, None)
         super().trained(step)
         self._advance(trained=step)
         self._marks[step] = self.writer.mark
@@ -161,6 +167,18 @@ class DurableStore(MemoryStore):
         self.writer.put(Act(export))
         self.writer.barrier()
 
+    def refer(self, step: int, samples: Sequence[Sample]) -> list[Sample]:
+        """Waits until the batch of `step` is on disk."""
+        if step not in self._plans:  # of a rollout function that claims nothing here
+            return list(samples)
+        self.writer.barrier()
+        answers = self._opened().answers
+        known: dict[int, reference.TensorAt] = {}
+        with told(self.pool.folder, "referring to answers"):
+            for task in self._plans[step].tasks:
+                known |= reference.of_group(self.pool.results, answers[task.task_id], self._recorded[task.task_id])
+        return reference.refer(samples, known)
+
     def sync(self, step: int | None = None) -> None:
         """Raises MachineError when the disk does not take it."""
         if step is None:
@@ -176,6 +194,7 @@ class DurableStore(MemoryStore):
         after = -1 if step is None else step
         self._stop()
         self._marks.clear()
+        self._recorded.clear()
         super().__init__(self.args, self.source)
         with told(self.pool.folder, "reading the rollout queue"):
             checkpoint = self._checkpoint(after)
@@ -224,7 +243,9 @@ class DurableStore(MemoryStore):
         def task(number: int) -> Task:
             ref = known.tasks[number].ref
             assert ref is not None
-            return Task(number, load_group(self.pool.results, ref))
+            group = load_group(self.pool.results, ref)
+            self._recorded[number] = reference.recorded(group)
+            return Task(number, group)
 
         self._plans = {number: Batch(number, tuple(map(task, known.batches[number]))) for number in replayed}
         ready = [e for e in known.tasks.values() if e.state == "ready" and e.task_id not in planned]

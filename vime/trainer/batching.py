@@ -10,21 +10,23 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 
 from vime.errors import VimeError
 from vime.hooks import load_hook
 from vime.sample import Sample, Status
-from vime.trainer import prefix, routing, schedule, support
+from vime.trainer import deferred, prefix, recorded, routing, schedule
 from vime.trainer.advantages import group_normalized_rewards
 from vime.trainer.attention import PackedSequences, Rotary, pack
 from vime.trainer.context import ContextCut, combine
+from vime.trainer.deferred import Later
 from vime.trainer.estimators import GROUP_MEAN, GROUP_RELATIVE
 from vime.trainer.log_probs import Picks
+from vime.trainer.recorded import Records
 from vime.trainer.reduce import rollout_mask_sums, token_weights
 
 log = logging.getLogger(__name__)
@@ -82,19 +84,7 @@ def samples_to_train_data(
         if all(v is not None for v in values):
             data[column] = values
     _check_lengths(data)
-    supports = [
-        support.of_sample(args, s, mask, f"sample {i}")
-        for s, mask, i in zip(samples, data["loss_masks"], indices, strict=True)
-    ]
-    if supports[0] is not None:
-        data["supports"] = supports
-    if args.use_rollout_routing_replay and routers is not None:
-        data["routes"] = [
-            routing.of_sample(
-                s.rollout_routed_experts, len(s.tokens), mask, routers.experts, routers.layers, f"sample {i}"
-            )
-            for s, mask, i in zip(samples, data["loss_masks"], indices, strict=True)
-        ]
+    data |= recorded.columns(args, samples, data["loss_masks"], indices, routers)
     data["rollout_mask_sums"] = rollout_mask_sums(data["loss_masks"], data["rollout_ids"])
     if scoring_only:
         return data
@@ -248,7 +238,8 @@ class MicroBatch:
     Under context parallelism `tokens`, `rows`, `targets`, `picks` and `sampler` are this rank's; `places` int64 says which
     response tokens its rows are for. Everything else is of all response tokens, on each rank.
 
-    `experts` int64 [MoE layers, tokens, experts per token] and `known` bool [tokens] are choices to replay.
+    `experts` int64 [MoE layers, tokens, experts per token] and `known` bool [tokens] are choices to replay. While `later` is there, these
+    and `picks` and `sampler` are still to be read: `complete` does.
     """
 
     samples: list[int]
@@ -267,6 +258,15 @@ class MicroBatch:
     places: torch.Tensor | None = None
     experts: torch.Tensor | None = None
     known: torch.Tensor | None = None
+    later: Later[Records] | None = None
+
+    def complete(self) -> MicroBatch:
+        """With what was recorded of its samples, on its device."""
+        return self if self.later is None else self.with_records(self.later.take())
+
+    def with_records(self, records: Records) -> MicroBatch:
+        device = self.tokens.device
+        return dataclasses.replace(self, later=None, **{name: value.to(device) for name, value in records.items()})
 
     def whole(self, values: torch.Tensor) -> torch.Tensor:
         """Values fp32 of the rows this rank holds -> of all response tokens, differentiable in its own."""
@@ -320,15 +320,12 @@ def pack_micro_batch(
     rows = torch.from_numpy(layout.expand)[starts.repeat_interleave(responses) + flat]
     layout = prefix.padded(layout, multiple)
     tokens = torch.from_numpy(layout.tokens)
-    ids = torch.tensor([t for i in samples for t in _response(data, i)], dtype=torch.int64)
+    ids = torch.tensor([t for i in samples for t in recorded.response(data, i)], dtype=torch.int64)
     masks = torch.tensor([m for i in samples for m in data["loss_masks"][i]], dtype=torch.float32)
     weights = masks
     if step is not None:
         sums = [data["rollout_mask_sums"][i] for i in samples]
         weights = token_weights(masks, lengths, sums, step.rollouts, step.tokens, per_token)
-    picks, sampler = None, None
-    if "supports" in data:
-        picks, sampler = support.lay_out([data["supports"][i] for i in samples], [_response(data, i) for i in samples])
     cut, places = None, None
     if context is not None:
         cut = ContextCut.of(totals, context.group, context.zigzag, device)
@@ -336,11 +333,6 @@ def pack_micro_batch(
         local = torch.full((len(tokens),), -1).index_copy(0, held, torch.arange(len(held)))[rows]
         places = (local >= 0).nonzero()[:, 0]
         rows, ids, tokens = local[places], ids[places], tokens[held]
-        if picks is not None:
-            number = torch.full((len(local),), -1).index_copy(0, places, torch.arange(len(places)))
-            mine = (number[picks.rows] >= 0).nonzero()[:, 0]
-            picks = Picks(number[picks.rows[mine]], picks.ids[mine])
-            sampler = None if sampler is None else sampler[mine]
     batch = MicroBatch(
         samples=samples,
         tokens=tokens.to(device),
@@ -353,33 +345,22 @@ def pack_micro_batch(
         weights=weights.to(device),
         columns={name: flatten(data[name], samples).to(device) for name in columns},
         denominator=1 if step is None else max(step.tokens if per_token else step.rollouts, 1),
-        picks=None if picks is None else Picks(picks.rows.to(device), picks.ids.to(device)),
-        sampler=None if sampler is None else sampler.to(device),
         places=None if places is None else places.to(device),
     )
-    return with_routes(batch, data)
-
-
-def _response(data: TrainData, sample: int) -> list[int]:
-    """Ids of its response."""
-    tokens: list[int] = data["tokens"][sample]
-    return tokens[len(tokens) - data["response_lengths"][sample] :]
+    read = partial(recorded.of_batch, batch, data)
+    if recorded.waits(data, samples):
+        return dataclasses.replace(batch, later=Later(read))
+    return batch.with_records(read())
 
 
 def with_routes(batch: MicroBatch, data: TrainData) -> MicroBatch:
     """`batch` with the choices of experts that are recorded in data["routes"] for all of its samples, else as it is."""
-    parts = [part for i in batch.samples if (part := data["routes"][i]) is not None] if "routes" in data else []
-    if len(parts) < len(batch.samples):
-        return batch
-    experts, known = routing.lay_out(parts)
-    device = batch.tokens.device
-    experts, known = experts.to(device), known.to(device)
-    missing = len(batch.tokens) - len(known) if batch.packed.cut is None else 0
-    if missing:  # the row's padding is the routers' to send
-        experts, known = F.pad(experts, (0, 0, 0, missing)), F.pad(known, (0, missing))
-    if batch.packed.cut is not None:
-        experts, known = experts.index_select(1, batch.packed.cut.held), known.index_select(0, batch.packed.cut.held)
-    return dataclasses.replace(batch, experts=experts, known=known)
+    return batch.with_records(recorded.routes_of(batch, data))
+
+
+def link(batches: Sequence[MicroBatch], window: int) -> None:
+    """`batches` are about to be scored in this order: records that are still to be read are read up to `window` ahead."""
+    deferred.link([batch.later for batch in batches], window)
 
 
 def flatten(column: Sequence[Any], samples: Sequence[int]) -> torch.Tensor:

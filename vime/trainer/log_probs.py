@@ -23,6 +23,9 @@ class Picks:
     rows: torch.Tensor
     ids: torch.Tensor
 
+    def to(self, device: torch.device) -> Picks:
+        return Picks(self.rows.to(device), self.ids.to(device))
+
     def chunks(self, size: int, total: int) -> list[Picks]:
         """The picks of each run of `size` of `total` positions, rows counted from its first."""
         starts = torch.arange(0, total, size, device=self.rows.device)

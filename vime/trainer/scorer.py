@@ -73,6 +73,8 @@ class Scorer:
         `bare` leaves recorded supports and routes aside: that is how a reference or a teacher is scored, which sampled
         from none of them.
         """
+        if not bare:
+            batch = batch.complete()
         if self._routing is not None:
             self._routing.use(*(None, None) if bare else (batch.experts, batch.known))
         picks = None if bare else batch.picks
@@ -137,4 +139,6 @@ class Scorer:
             return list(batches)
         samples = [i for batch in batches for i in batch.samples]
         lengths = [float(n) for n in data["total_lengths"]]
-        return [self.pack(data, members) for members in schedule.pack_by_tokens(samples, lengths, limit)]
+        found = [self.pack(data, members) for members in schedule.pack_by_tokens(samples, lengths, limit)]
+        batching.link(found, self._args.routing_replay_prefetch_microbatches)
+        return found

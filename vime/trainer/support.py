@@ -55,6 +55,11 @@ def replays(args: Any) -> bool:
     return args.rollout_top_p != 1 or args.rollout_top_k != -1
 
 
+def needed(args: Any) -> bool:
+    """Whether samples must come with a support."""
+    return replays(args) or args.use_score_centering
+
+
 def of_sample(args: Any, sample: Recorded, mask: Sequence[int], name: str) -> Support | None:
     """The support of `sample` that the flags need, checked; None when they need none.
 

@@ -368,6 +368,7 @@ class Trainer:
         if self.args.reset_optimizer_states or self.args.use_stateless_adam:
             self._forget_moments()
         packs = [[self.scorer.pack(data, micro, step) for micro in step.micro_batches if micro] for step in steps]
+        batching.link([batch for own in packs for batch in own], self.args.routing_replay_prefetch_microbatches)
         clock.lap("data_preprocess")
 
         metrics: dict[str, float] = {}

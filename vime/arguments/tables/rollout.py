@@ -79,7 +79,12 @@ TRANSPORT = Section(
         number("--rollout-queue-lease-seconds", 300.0, "a worker silent for longer loses its prompts to others"),
         integer("--rollout-queue-segment-mib", None, "size of one pack", default_text="1024"),
         integer("--rollout-io-concurrency", 4, "writes at a time"),
-        integer("--routing-replay-prefetch-microbatches", 0, "micro-batches of routes loaded ahead"),
+        integer(
+            "--routing-replay-prefetch-microbatches",
+            0,
+            "leave routes and top-p masks in the queue; trainers read them for one micro-batch after another, this many ahead. "
+            "0: they travel with their samples",
+        ),
     ),
 )
 

@@ -113,6 +113,10 @@ class Store(Protocol):
         """Write an index of `groups` that refers to the store (``*.straw.json``)."""
         ...
 
+    def refer(self, step: int, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples that step `step` trains, with what was recorded of them left in the store where it has that (see `vime.sample.Stored`)."""
+        ...
+
     def sync(self, step: int | None = None) -> None:
         """Wait until all that was said is as safe as the store can make it; with `step`, all until that step was trained."""
         ...
@@ -205,6 +209,9 @@ class MemoryStore:
         raise UsageError(
             f"--save-debug-rollout-data {path} is an index, and there is no queue to refer to", hint="name a .pt file"
         )
+
+    def refer(self, step: int, samples: Sequence[Sample]) -> list[Sample]:
+        return list(samples)
 
     def sync(self, step: int | None = None) -> None:
         pass
