@@ -15,6 +15,8 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Default OpenMP spinning makes a busy 2-core machine about ten times slower.
 export OMP_WAIT_POLICY := PASSIVE
 export GOMP_SPINCOUNT := 0
+# Where it is set, each of the many processes that a run or a test starts compiles all our modules again: up to a second each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo demo-sync demo-patch demo-train stock test lint types unit nightly bench bench-async bench-sync image docs docs-browser clean
 help: ## what can be made

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from vllm.logprobs import FlatLogprobs, Logprob
-from vllm.outputs import CompletionOutput, RequestOutput, WeightVersionSpan
 
 from vime.engine import flat, wire
 from vime.rollout.client import SamplingParams
@@ -17,7 +15,11 @@ from vime.rollout.client import SamplingParams
 PARAMS = SamplingParams(max_tokens=5, n=2)
 
 
-def result(**changes: Any) -> RequestOutput:
+def result(**changes: Any) -> Any:
+    """vLLM's RequestOutput. Importing vLLM takes seconds, and all workers collect this file."""
+    from vllm.logprobs import FlatLogprobs, Logprob
+    from vllm.outputs import CompletionOutput, RequestOutput, WeightVersionSpan
+
     log_probs = FlatLogprobs()
     log_probs.append({7: Logprob(-0.5, 1, None)})
     log_probs.append({9: Logprob(float("-inf"), 2, None)})
@@ -45,6 +47,8 @@ def test_what_a_short_answer_cannot_hold_is_answered_at_length(changes: dict[str
 
 
 def test_further_candidates_and_errors_are_answered_at_length() -> None:
+    from vllm.logprobs import FlatLogprobs, Logprob
+
     many = result()
     many.outputs[0].logprobs = FlatLogprobs()
     many.outputs[0].logprobs.append({7: Logprob(-0.5, 1, None), 8: Logprob(-1.0, 2, None)})
