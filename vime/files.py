@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from vime.errors import UsageError
 
@@ -40,7 +41,18 @@ def asked_file(path: Path, like: Path | None = None) -> Iterator[BinaryIO]:
         raise UsageError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
 
 
+def open_lines(path: Path) -> TextIO:
+    """A file of lines, to append to. Half a line at its end, which a killed process left, is cut off: the next one would be joined to it."""
+    file = open(path, "a+b")  # noqa: SIM115 - the caller's to close
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+    return io.TextIOWrapper(file, encoding="utf-8")
+
+
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add `record` to a file of JSON lines. What JSON does not know is written as its text."""
-    with open(path, "a", encoding="utf-8") as file:
+    with open_lines(path) as file:
         file.write(json.dumps(record, default=str) + "\n")

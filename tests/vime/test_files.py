@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vime.cli.app import cli
 from vime.errors import UsageError
@@ -54,3 +57,12 @@ def test_lines_are_appended_whole(tmp_path: Path) -> None:
     for number in range(3):
         append_line(tmp_path / "lines", {"number": number, "path": Path("a")})
     assert [json.loads(line)["number"] for line in (tmp_path / "lines").read_text().splitlines()] == [0, 1, 2]
+
+
+@given(st.lists(st.text("ab", max_size=3), max_size=3), st.text("ab", max_size=3))
+def test_half_a_line_of_a_killed_process_is_not_continued(lines: list[str], half: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lines"
+        path.write_text("".join(f"{line}\n" for line in lines) + half)
+        append_line(path, {"number": 1})
+        assert path.read_text() == "".join(f"{line}\n" for line in lines) + '{"number": 1}\n'

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vime.errors import DataError
+from vime.files import open_lines
+
 FILE = "metrics.jsonl"
 
 
@@ -17,7 +20,7 @@ class MetricsFile:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
-        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - open for as long as the run
+        self._file = open_lines(self.path)
 
     def log(self, kind: str, rollout_id: int, metrics: Mapping[str, Any]) -> None:
         record = {"kind": kind, "rollout_id": rollout_id, "time": round(time.time(), 3)} | dict(metrics)
@@ -38,13 +41,21 @@ def read_metrics(directory: Path, kind: str | None = None) -> list[dict[str, Any
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file of JSON lines that is written while it is read; none when there is no file."""
+    """The records of a file of JSON lines that is written while it is read; none when there is no file. Raises DataError for a whole line that is
+    no JSON object."""
     if not path.exists():
         return
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):  # a killed run may leave half a line at the end
-                yield json.loads(line)
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):  # a killed run may leave half a line at the end
+                return
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"the line is no JSON: {error}", where=f"{path}:{number}") from error
+            if not isinstance(record, dict):
+                raise DataError("the line holds no JSON object", where=f"{path}:{number}")
+            yield record
 
 
 def _plain(value: Any) -> Any:

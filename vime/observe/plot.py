@@ -38,7 +38,8 @@ def plot_run(directory: Path, target: Path | None = None) -> Path:
     bottom.set_yscale("log")
     bottom.set_ylabel("|Δ log p|\ntrainer, engine")
     bottom.set_xlabel("training step")
-    bottom.legend(loc="upper right", frameon=False, ncols=2)
+    if bottom.lines:
+        bottom.legend(loc="upper right", frameon=False, ncols=2)
     bottom.grid(alpha=0.3)
     figure.tight_layout()
     target = target or directory / "curve.png"

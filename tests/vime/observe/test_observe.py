@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vime.errors import UsageError
+from vime.errors import DataError, UsageError
 from vime.files import append_line
 from vime.observe import trace
 from vime.observe.console import sparkline, step_line, table
 from vime.observe.ledger import Account, Ledger, count
-from vime.observe.metrics import FILE, MetricsFile, read_metrics
+from vime.observe.metrics import FILE, MetricsFile, read_lines, read_metrics
 from vime.observe.plot import plot_run
 from vime.observe.summary import summary
 from vime.observe.trackers import TensorBoard
@@ -134,3 +134,14 @@ def test_the_life_of_a_sample_is_one_json_line(tmp_path: Path) -> None:
     life: dict[str, Any] = json.loads(line)
     assert life["versions"] == [["2", 0, 3]]
     assert life["spans"] == [{"name": "generate", "start": 1.0, "end": 1.5}]
+
+
+@pytest.mark.parametrize("line", [b"{no json}\n", b"3\n", b"\xff\n"])
+def test_a_damaged_line_is_named_and_half_a_line_at_the_end_is_not_one(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / FILE
+    path.write_bytes(b'{"a": 1}\n{"b"')
+    assert list(read_lines(path)) == [{"a": 1}]
+    path.write_bytes(b'{"a": 1}\n' + line)
+    with pytest.raises(DataError, match="JSON") as error:
+        list(read_lines(path))
+    assert str(error.value.where) == f"{path}:2"
