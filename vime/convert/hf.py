@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -159,7 +160,7 @@ def iter_hf_weights(
     past a step.
     """
     weights = named_weights(model)
-    owners = _owners(weights, shape, cut) if cut.spread else {}
+    owners = _owners(model, weights, shape, cut) if cut.spread else {}
     for entry in entries(shape):
         name, group = cut.local_name(entry, shape), groups.tensor if entry.expert is None else groups.expert_tensor
         whole: tuple[torch.Tensor, ...] = ()
@@ -189,8 +190,20 @@ def _is_bias(name: str) -> bool:
 _Owner = tuple[int, list[tuple[torch.Size, torch.dtype]]]
 
 
-def _owners(weights: dict[str, torch.Tensor], shape: ModelShape, cut: Cut) -> dict[str, _Owner]:
-    """By entry: the first rank of the world that holds it, and sizes and types of its whole tensors. A collective."""
+#: What `_owners` found: names and sizes of a model do not change, and every update exports all of it.
+_found: WeakKeyDictionary[torch.nn.Module, dict[tuple[ModelShape, Cut], dict[str, _Owner]]] = WeakKeyDictionary()
+
+
+def _owners(model: torch.nn.Module, weights: dict[str, torch.Tensor], shape: ModelShape, cut: Cut) -> dict[str, _Owner]:
+    """By entry: the first rank of the world that holds it, and sizes and types of its whole tensors. A collective, the first time for a model:
+    all ranks export theirs for the first time together."""
+    known = _found.setdefault(model, {})
+    if (shape, cut) not in known:
+        known[shape, cut] = _gather_owners(weights, shape, cut)
+    return known[shape, cut]
+
+
+def _gather_owners(weights: dict[str, torch.Tensor], shape: ModelShape, cut: Cut) -> dict[str, _Owner]:
     mine = {}
     for entry in entries(shape):
         if (name := cut.local_name(entry, shape)) is not None:

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import tarfile
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from examples.demo_fork.generate import Builder
 from synctool.cli.app import main
+from tests.ssh import configured_ssh
 
 RANGE = (2420, 2421, 2422, 2423, 2424, 2425, 2426, 2427, 2428, 2429, 2430, 2431, 2433, 2434, 2437)
 STACKED = 2432
@@ -127,13 +127,9 @@ class World:
         return json.loads(self.sync(*words[:group], "--json", *words[group:], expect=expect).stdout)["data"]
 
     def ssh(self, config: str) -> None:
-        """The real ssh, which reads this instead of the configuration of whoever runs the tests."""
         commands = self.folder.parent / "commands"
         commands.mkdir()
-        (commands / "config").write_text(config)
-        script = commands / "ssh"
-        script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {commands / "config"} "$@"\n')
-        script.chmod(0o755)
+        configured_ssh(commands, config)
         self.environment["PATH"] = f"{commands}{os.pathsep}{os.environ['PATH']}"
 
     def commit(self, message: str, **files: str) -> str:

@@ -232,3 +232,15 @@ def test_a_shard_that_the_index_names_and_nobody_has(tmp_path: Path) -> None:
 def test_the_documented_table_is_that_of_the_code(language: str) -> None:
     page = Path(__file__).parents[3] / "docs" / language / "runtime" / "models.md"
     assert support_table() in page.read_text(encoding="utf-8")
+
+
+def test_who_holds_what_is_gathered_once_for_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every weight update exports all names; asking all ranks for theirs each time cost a collective of Python objects."""
+    asked = []
+    monkeypatch.setattr(hf, "_gather_owners", lambda *given: asked.append(given) or {"a": (len(asked), [])})
+    shape, model = a_shape("qwen3"), torch.nn.Linear(1, 1)
+    found = [hf._owners(model, {}, shape, Cut()) for _ in range(3)]
+    assert found == [{"a": (1, [])}] * 3
+    hf._owners(model, {}, shape, Cut(expert=Share(0, 2)))
+    hf._owners(torch.nn.Linear(1, 1), {}, shape, Cut())
+    assert len(asked) == 3
