@@ -75,8 +75,6 @@ WITHOUT_EFFECT = {
     "update_weight_delta_encoding": "whole weights are sent",
     "update_weight_delta_checksum": "every bucket of weights has a checksum",
     "memory_recorder": "nothing is recorded",
-    "decoder_first_pipeline_num_layers": "layers are spread evenly over pipeline ranks",
-    "decoder_last_pipeline_num_layers": "layers are spread evenly over pipeline ranks",
     "deterministic_mode": "on a CPU every step repeats bit for bit; on a GPU the kernels decide",
     "overlap_cpu_optimizer_d2h_h2d": "copies of the optimizer's state are not overlapped",
     "rollout_io_concurrency": "what a step writes is one write",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -63,6 +63,10 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, layou
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
         "tensor_model_parallel_size": layout.tensor,
+        "pipeline_model_parallel_size": layout.pipeline,
+        "num_layers_in_first_pipeline_stage": layout.first_layers,
+        "num_layers_in_last_pipeline_stage": layout.last_layers,
+        "variable_seq_lengths": layout.pipeline > 1,  # between stages; packed rows have any length
         "sequence_parallel": layout.sequence,
         "context_parallel_size": layout.context,
         "expert_model_parallel_size": layout.expert,
@@ -92,8 +96,8 @@ def transformer_config(shape: ModelShape, args: Any, device: torch.device, layou
         ours |= _expert_fields(shape.experts)
     # Other fields of Megatron's configuration that the user set; those above are the trainer's own.
     fields = _DEFAULTS | given_fields(args, "TransformerConfig") | ours
-    if layout.expert > 1:
-        # Ranks have rows of different lengths, which the other dispatcher takes for equal.
+    if layout.expert > 1 or layout.pipeline > 1:
+        # Rows of different lengths, which the other dispatcher takes for equal, or with stages refuses.
         fields["moe_token_dispatcher_type"] = "alltoall"
     return (TransformerConfig if shape.latent is None else MLATransformerConfig)(**fields)
 
@@ -158,9 +162,9 @@ def training_dtype(args: Any) -> torch.dtype:
     return torch.bfloat16 if args.bf16 else torch.float32
 
 
-def block_spec(config: TransformerConfig, shape: ModelShape) -> TransformerBlockSubmodules:
-    """Megatron's local layer specs with our packed attention, norms and activation in them."""
-    kinds = [shape.has_experts(i) for i in range(shape.layers)]
+def block_spec(config: TransformerConfig, shape: ModelShape, layers: Iterable[int]) -> TransformerBlockSubmodules:
+    """Megatron's local layer specs of these layers, with our packed attention, norms and activation in them."""
+    kinds = [shape.has_experts(i) for i in layers]
     made = {experts: layer_spec(config, shape, experts) for experts in set(kinds)}
     specs = [made[experts] for experts in kinds]
     return TransformerBlockSubmodules(layer_specs=specs, layer_norm=RmsNorm)

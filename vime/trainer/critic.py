@@ -13,7 +13,7 @@ from megatron.core.transformer import MegatronModule
 
 from vime.arguments import catalogue
 from vime.errors import VimeError
-from vime.trainer import batching, objective
+from vime.trainer import batching, objective, pipeline
 from vime.trainer.attention import PackedSequences
 from vime.trainer.batching import MicroBatch, TrainData
 from vime.trainer.learner import Learner, Sums
@@ -21,19 +21,33 @@ from vime.trainer.model import PolicyModel
 
 
 class ValueModel(MegatronModule):
-    """A policy's layers under a fresh head of one output. It starts at 0: the first returns are the first thing learnt."""
+    """A policy's layers under a fresh head of one output. It starts at 0: the first returns are the first thing learnt.
+
+    Of its stages, the last has the head."""
+
+    #: Its embedding is no output.
+    share_embeddings_and_output_weights = False
 
     def __init__(self, trunk: PolicyModel) -> None:
         super().__init__(config=trunk.config)
         self.trunk = trunk
+        self.pre_process, self.post_process, self.model_type = trunk.pre_process, trunk.post_process, trunk.model_type
+        if not self.post_process:
+            return
         trunk.output_layer = None
         width, dtype = trunk.config.hidden_size, trunk.config.params_dtype
         self.head = torch.nn.Linear(width, 1, bias=False, dtype=dtype, device=next(trunk.parameters()).device)
         torch.nn.init.zeros_(self.head.weight)
 
+    def set_input_tensor(self, hidden: Any) -> None:
+        """What the stage before this one made of the tokens."""
+        self.trunk.set_input_tensor(hidden)
+
     def forward(self, tokens: torch.Tensor, packed: PackedSequences, rows: torch.Tensor) -> torch.Tensor:
-        """Values fp32 [n] at the packed positions `rows` int64 [n]: of each response token, seen before it is chosen."""
-        return self.head(self.trunk.hidden_states(tokens, packed).index_select(0, rows)).squeeze(-1).float()
+        """Values fp32 [n] at the packed positions `rows` int64 [n]: of each response token, seen before it is chosen. Before the
+        last stage hidden states."""
+        hidden = self.trunk.hidden_states(tokens, packed)
+        return self.head(hidden.index_select(0, rows)).squeeze(-1).float() if self.post_process else hidden
 
 
 class Critic:
@@ -59,24 +73,35 @@ class Critic:
 
     @torch.no_grad()
     def values(self, data: TrainData, batches: Sequence[MicroBatch]) -> list[torch.Tensor]:
-        """Values by sample, fp32 [response_length], on the CPU; zeros for samples that no batch holds."""
+        """Values by sample, fp32 [response_length], on the CPU; zeros for samples that no batch holds. Collective."""
         result = [torch.zeros(n) for n in data["response_lengths"]]
-        for batch in batches:
-            batch.put(result, self._values(batch, self.model).cpu())
-        return result
+
+        def evaluate(batch: MicroBatch) -> pipeline.Passed[None]:
+            values = self._values(batch, self.model)
+            if not self.model.post_process:
+                return values
+            batch.put(result, values.cpu())
+            return values, None
+
+        pipeline.run(self.model, batches, evaluate, train=False)
+        return pipeline.from_last(result, self._device)
 
     def step(self, data: TrainData, batches: list[MicroBatch], where: str) -> Sums:
         """One update on the clipped value loss of these micro-batches; collective."""
 
-        def evaluate(bare: MicroBatch) -> objective.Objective:
+        def evaluate(bare: MicroBatch) -> objective.Objective | torch.Tensor:
+            values = self._values(bare, self.learner.ddp)
+            if not self.model.post_process:
+                return values
             columns = {n: batching.flatten(data[n], bare.samples).to(self._device) for n in ("values", "returns")}
             batch = dataclasses.replace(bare, columns=columns)
-            return objective.value_objective(self._args, batch, self._values(batch, self.learner.ddp))
+            return objective.value_objective(self._args, batch, values)
 
         return self.learner.step(batches, evaluate, data["sample_indices"], f"{where} of the critic")
 
     def _values(self, batch: MicroBatch, model: Callable[..., torch.Tensor]) -> torch.Tensor:
-        return batch.whole(model(batch.tokens, batch.packed, batch.rows))
+        found = model(batch.tokens, batch.packed, batch.rows)
+        return batch.whole(found) if self.model.post_process else found
 
 
 def role_args(args: Any, role: str) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from vime.errors import VimeError
 from vime.trainer import optimizer as megatron
-from vime.trainer import parallel
+from vime.trainer import parallel, pipeline
 from vime.trainer.batching import MicroBatch
 from vime.trainer.objective import Objective
 
@@ -39,33 +40,35 @@ class Learner:
 
     def step(
         self,
-        batches: Iterable[MicroBatch],
-        evaluate: Callable[[MicroBatch], Objective],
+        batches: Sequence[MicroBatch],
+        evaluate: Callable[[MicroBatch], Objective | torch.Tensor],
         names: Sequence[int],
         where: str,
         gate: Callable[[], None] | None = None,
     ) -> Sums:
         """Forward and backward over this rank's micro-batches, then one update; collective. Returns the metrics, equal on all ranks.
 
+        `evaluate` gives the objective, or hidden states where another stage goes on.
         `names` are the sample indices by position. `gate` is called between backward and update: what it raises leaves the
         weights alone. So does a loss or gradient that is not finite, which raises VimeError naming the samples.
         """
         self.ddp.zero_grad_buffer()
         self.optimizer.zero_grad()
-        shares: list[dict[str, torch.Tensor]] = []
-        losses: list[tuple[MicroBatch, torch.Tensor, torch.Tensor | None]] = []
-        for batch in batches:
-            share = evaluate(batch)
-            share.loss.backward()
-            shares.append(share.metrics)
-            losses.append((batch, share.loss.detach(), share.token_loss))
+
+        def passed(batch: MicroBatch) -> pipeline.Passed[tuple[MicroBatch, Objective]]:
+            found = evaluate(batch)
+            if isinstance(found, torch.Tensor):
+                return found
+            return found.loss, (batch, dataclasses.replace(found, loss=found.loss.detach()))
+
+        shares = pipeline.run(self.ddp, batches, passed, train=True)
         # Looked at after the last one: a GPU would stand still each time.
-        finite = torch.stack([loss for _, loss, _ in losses]).isfinite().tolist() if losses else []
+        finite = torch.stack([share.loss for _, share in shares]).isfinite().tolist() if shares else []
         bad = [
             i
-            for good, (batch, _, tokens) in zip(finite, losses, strict=True)
+            for good, (batch, share) in zip(finite, shares, strict=True)
             if not good
-            for i in _wrong_samples(batch, tokens, names)
+            for i in _wrong_samples(batch, share.token_loss, names)
         ]
         self._require_finite(all(finite), bad, where)
         if gate is not None:
@@ -75,7 +78,8 @@ class Learner:
         norm = megatron.clip_and_step(self.optimizer, self._args.clip_grad)
         if not math.isfinite(norm):
             raise VimeError(f"the gradient norm is {norm}; weights are as before this step", where=where)
-        return parallel.sum_metrics(_add(shares)) | {"grad_norm": norm}
+        sums = parallel.sum_metrics(_add([share.metrics for _, share in shares]))
+        return pipeline.told_by_last(sums) | {"grad_norm": norm}
 
     def _require_finite(self, finite: bool, bad: list[int], where: str) -> None:
         if parallel.everyone_agrees(finite, self._device):

@@ -47,12 +47,19 @@ class PolicyModel(GPTModel):
         """How many ranks share the tokens of a row between layers."""
         return int(self.config.tensor_model_parallel_size) if self.config.sequence_parallel else 1
 
+    def _is_in_embd_group(self) -> bool:
+        """Megatron asks only in order to exchange initial embeddings between stages; ours come from a checkpoint."""
+        return False
+
     def hidden_states(self, tokens: torch.Tensor, packed: PackedSequences) -> torch.Tensor:
-        """tokens int64 [tokens] -> final hidden states [tokens, hidden], the last norm applied.
+        """tokens int64 [tokens] -> final hidden states [tokens, hidden], the last norm applied; before the last stage
+        [own tokens, 1, hidden], for the next one. Stages after the first go on from what `set_input_tensor` was given.
 
         Where tensor ranks share the tokens between layers, their number must divide that of the tokens."""
-        hidden = self.embedding(input_ids=tokens[None], position_ids=None)
+        hidden = self.embedding(input_ids=tokens[None], position_ids=None) if self.pre_process else None
         hidden = self.decoder(hidden_states=hidden, attention_mask=None, packed_seq_params=packed)
+        if not self.post_process:
+            return hidden
         if self.config.sequence_parallel:
             # Every rank scores every token, so all have the whole gradient of each.
             hidden = gather_from_sequence_parallel_region(
@@ -68,10 +75,14 @@ class PolicyModel(GPTModel):
     def forward(  # type: ignore[override]
         self, tokens: torch.Tensor, packed: PackedSequences, scoring: Scoring
     ) -> Scores | torch.Tensor:
-        """Log-probabilities and entropies, fp32 [n], of `scoring.targets`, and those of `scoring.picks`.
+        """Log-probabilities and entropies, fp32 [n], of `scoring.targets`, and those of `scoring.picks`; before the last stage
+        hidden states.
 
         Only the scored rows reach the output layer."""
-        hidden = self.hidden_states(tokens, packed).index_select(0, scoring.rows)
+        hidden = self.hidden_states(tokens, packed)
+        if not self.post_process:
+            return hidden
+        hidden = hidden.index_select(0, scoring.rows)
         if scoring.whole:
             return self.logits(hidden)
         return chunked_log_probs(
@@ -95,27 +106,30 @@ def build_model(
         shape,
         Rotary.from_hf(hf_config, shape, device),
         config=config,
-        transformer_layer_spec=block_spec(config, shape),
+        transformer_layer_spec=block_spec(config, shape, cut.layers(shape)),
         vocab_size=shape.padded_vocab(layout.tensor),
         max_sequence_length=shape.max_positions,
         parallel_output=True,
         share_embeddings_and_output_weights=shape.tied,
         position_embedding_type="none",
+        pre_process=cut.stage.rank == 0,
+        post_process=cut.stage.last,
     )
-    if config.sequence_parallel:
+    if config.sequence_parallel and cut.stage.last:
         # The hidden states that reach it are whole.
         model.output_layer.sequence_parallel, model.output_layer.allreduce_dgrad = False, True
     _mark_cut_parameters(model, cut)
-    freeze(model, args)
+    freeze(model, args, cut)
     return model.to(device)
 
 
-def freeze(model: PolicyModel, args: Any) -> None:
-    """Train only the parameters whose Megatron name matches one of `--only-train-params-name-list`, or all but those of
-    `--freeze-params-name-list` (regular expressions, searched). Raises VimeError when an expression matches nothing."""
+def freeze(model: PolicyModel, args: Any, cut: Cut = WHOLE) -> None:
+    """Train only the parameters whose Megatron name in the whole model matches one of `--only-train-params-name-list`, or all
+    but those of `--freeze-params-name-list` (regular expressions, searched). Raises VimeError when one matches nothing."""
+    whole = {local: entry.name for entry in entries(model.shape) if (local := cut.local_name(entry, model.shape))}
+    names = [entry.name for entry in entries(model.shape)]
     for flag, trains_matching in (("only_train_params_name_list", True), ("freeze_params_name_list", False)):
         expressions = getattr(args, flag) or []
-        names = [name for name, _ in model.named_parameters()]
         for expression in expressions:
             if not any(re.search(expression, name) for name in names):
                 raise VimeError(
@@ -124,7 +138,7 @@ def freeze(model: PolicyModel, args: Any) -> None:
                 )
         if expressions:
             for name, parameter in model.named_parameters():
-                matches = any(re.search(expression, name) for expression in expressions)
+                matches = any(re.search(expression, whole[name]) for expression in expressions)
                 parameter.requires_grad = matches is trains_matching
 
 

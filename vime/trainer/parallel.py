@@ -18,7 +18,8 @@ from vime.errors import VimeError
 @dataclass(frozen=True)
 class Layout:
     """How many ranks and how they are cut, Megatron's order: pipeline x data x context x tensor, tensor innermost. Experts are
-    dealt out over the same ranks as data x `expert` x `expert_tensor`. `sequence`: tensor ranks share the tokens between layers.
+    dealt out over the ranks of a stage as data x `expert` x `expert_tensor`. `sequence`: tensor ranks share the tokens between
+    layers. `first_layers` and `last_layers`: those of the outer stages, where they have not their even share.
     """
 
     world_size: int
@@ -28,6 +29,8 @@ class Layout:
     expert: int = 1
     expert_tensor: int = 1
     sequence: bool = False
+    first_layers: int | None = None
+    last_layers: int | None = None
 
     @property
     def data(self) -> int:
@@ -46,19 +49,21 @@ class Layout:
             expert=Share(within // self.expert_tensor % self.expert, self.expert),
             expert_tensor=Share(within % self.expert_tensor, self.expert_tensor),
             stage=Share(rank // stage_size, self.pipeline),
+            first_layers=self.first_layers,
+            last_layers=self.last_layers,
         )
 
     @classmethod
     def from_args(cls, args: Any, world_size: int) -> Layout:
         """Raises VimeError for a cut that does not fit the world or is not supported."""
-        if args.pipeline_model_parallel_size != 1:
-            raise VimeError(
-                f"--pipeline-model-parallel-size {args.pipeline_model_parallel_size} is not supported yet",
-                hint="use --tensor-model-parallel-size and data parallelism",
-            )
         tensor, context = args.tensor_model_parallel_size or 1, args.context_parallel_size or 1
+        pipeline = args.pipeline_model_parallel_size or 1
         left = world_size
-        for flag, size in (("tensor-model-parallel-size", tensor), ("context-parallel-size", context)):
+        for flag, size in (
+            ("tensor-model-parallel-size", tensor),
+            ("context-parallel-size", context),
+            ("pipeline-model-parallel-size", pipeline),
+        ):
             if left % size:
                 raise VimeError(
                     f"--{flag} {size} does not divide the {left} trainer ranks that are left to it",
@@ -66,14 +71,17 @@ class Layout:
                 )
             left //= size
         expert, expert_tensor = args.expert_model_parallel_size or 1, args.expert_tensor_parallel_size or tensor
-        if world_size % (expert * expert_tensor):
+        if world_size // pipeline % (expert * expert_tensor):
             raise VimeError(
                 f"--expert-model-parallel-size {expert} x --expert-tensor-parallel-size {expert_tensor} does not divide the "
-                f"{world_size} trainer ranks"
+                f"{world_size // pipeline} trainer ranks" + (" of a stage" if pipeline > 1 else "")
             )
         # Without other ranks there is nothing to share.
         sequence = bool(args.sequence_parallel) and tensor > 1
-        return cls(world_size, tensor, context, 1, expert, expert_tensor, sequence)
+        outer: tuple[int | None, int | None] = (None, None)
+        if pipeline > 1:
+            outer = args.decoder_first_pipeline_num_layers, args.decoder_last_pipeline_num_layers
+        return cls(world_size, tensor, context, pipeline, expert, expert_tensor, sequence, *outer)
 
 
 def init_process_groups(layout: Layout, rank: int, device: torch.device, timeout_minutes: float = 10) -> None:
@@ -93,11 +101,15 @@ def init_process_groups(layout: Layout, rank: int, device: torch.device, timeout
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=layout.tensor,
+            pipeline_model_parallel_size=layout.pipeline,
             context_parallel_size=layout.context,
             expert_model_parallel_size=layout.expert,
             expert_tensor_parallel_size=layout.expert_tensor,
             create_gloo_process_groups=device.type != "cpu",
         )
+        if layout.pipeline > 1:
+            # NCCL wants the first call of a group to come from all of it, which those between two stages do not.
+            dist.all_reduce(torch.zeros(1, device=device), group=pipeline_group())
 
 
 def destroy_process_groups() -> None:
@@ -127,6 +139,13 @@ def context_group() -> dist.ProcessGroup:
     from megatron.core import parallel_state
 
     return parallel_state.get_context_parallel_group()
+
+
+def pipeline_group() -> dist.ProcessGroup:
+    """The ranks that hold the other stages of this rank's model, and train the same samples."""
+    from megatron.core import parallel_state
+
+    return parallel_state.get_pipeline_model_parallel_group()
 
 
 def data_group() -> dist.ProcessGroup:

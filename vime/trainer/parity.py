@@ -12,6 +12,7 @@ import torch.distributed as dist
 from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 
 from vime.errors import VimeError
+from vime.trainer import pipeline
 from vime.trainer.attention import pack
 from vime.trainer.prefix import lay_out, padded
 
@@ -143,24 +144,39 @@ def compare_layers(
     tolerance: float,
 ) -> LayerReport:
     """Hidden states of `model` against `expected` (from `hf_hidden_states`): the largest difference over tokens,
-    relative to the layer's largest value."""
+    relative to the layer's largest value. Collective over tensor ranks and stages."""
     parameter = next(model.parameters())
-    points = [model.embedding, *model.decoder.layers, model.decoder.final_layernorm]
-    seen: dict[str, list[torch.Tensor]] = {name: [] for name, _ in expected}
+    points = _points(model)
+    seen: dict[str, list[torch.Tensor]] = {name: [] for name in points}
     # A padded row, where ranks share its tokens between layers.
     layout = padded(lay_out(sequences, [0] * len(sequences), whole=True), model.share_of_row)
     packed = pack(layout.lengths.tolist(), model.rotary, parameter.dtype, parameter.device)
     tokens = torch.from_numpy(layout.tokens).to(parameter.device)
-    with capture(dict(zip(seen, points, strict=True)), seen):
-        model.hidden_states(tokens, packed)
-    differences = []
+
+    def evaluate(_: None) -> pipeline.Passed[None]:
+        hidden = model.hidden_states(tokens, packed)
+        return (hidden, None) if model.post_process else hidden
+
+    with capture(points, seen):
+        pipeline.run(model, [None], evaluate, train=False)
+    differences: dict[str, float] = {}
     for name, reference in expected:
+        if name not in points:
+            continue
         own = seen[name][0].reshape(-1, reference.shape[-1])
         if model.share_of_row > 1:
             own = gather_from_sequence_parallel_region(own, group=model.pg_collection.tp)
         own = own[: len(reference)].float().cpu()
-        differences.append((name, ((own - reference).abs().max() / reference.abs().max().clamp_min(1e-6)).item()))
-    return LayerReport(differences, tolerance)
+        differences[name] = ((own - reference).abs().max() / reference.abs().max().clamp_min(1e-6)).item()
+    of_stages = pipeline.told_by_all(differences)
+    return LayerReport([(name, value) for part in of_stages for name, value in part.items()], tolerance)
+
+
+def _points(model: PolicyModel) -> dict[str, torch.nn.Module]:
+    """By the names of `hf_hidden_states`, what this stage has of them."""
+    points: dict[str, torch.nn.Module] = {"embedding": model.embedding} if model.pre_process else {}
+    points |= {f"layer {layer.layer_number - 1}": layer for layer in model.decoder.layers}
+    return points | ({"final norm": model.decoder.final_layernorm} if model.post_process else {})
 
 
 class capture:

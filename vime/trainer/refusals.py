@@ -12,6 +12,13 @@ from vime.trainer.objective import ICEPOP, loss_kind
 
 log = logging.getLogger(__name__)
 
+#: Megatron's other ways to say what lies on which stage.
+_OTHER_STAGES = (
+    "pipeline_model_parallel_layout",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+)
+
 
 def check_flags(args: Any) -> None:
     """Raise VimeError for the first combination that is not supported; warn of what is legal but rarely meant."""
@@ -39,6 +46,8 @@ def _refusals(args: Any) -> Iterator[tuple[str, str | None]]:
         yield "--loss-type custom_loss leaves no place for --use-opsm, --use-tis and --use-score-centering", None
     if args.loss_type == "custom_loss" and args.context_parallel_size not in (None, 1):
         yield "--loss-type custom_loss needs the logits of whole sequences", "use --context-parallel-size 1"
+    if (args.pipeline_model_parallel_size or 1) > 1:
+        yield from _pipeline(args)
     if args.disable_compute_advantages_and_returns and args.loss_type == "policy_loss":
         yield "--disable-compute-advantages-and-returns leaves --loss-type policy_loss without advantages", None
     if args.use_precision_aware_optimizer:
@@ -58,6 +67,19 @@ def _refusals(args: Any) -> Iterator[tuple[str, str | None]]:
             )
     if args.use_score_centering:
         yield from _centering(args)
+
+
+def _pipeline(args: Any) -> Iterator[tuple[str, str | None]]:
+    flag = f"--pipeline-model-parallel-size {args.pipeline_model_parallel_size}"
+    if args.recompute_granularity and (args.use_routing_replay or args.use_rollout_routing_replay):
+        # A stage recomputes a micro-batch after it has gone forward with later ones, whose choices would be in force.
+        yield f"{flag} with routing replay and --recompute-granularity is not supported", "leave one of them out"
+    for name in _OTHER_STAGES:
+        if getattr(args, name, None):
+            yield (
+                f"{flag} with --{name.replace('_', '-')} is not supported",
+                "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers make stages uneven",
+            )
 
 
 def _centering(args: Any) -> Iterator[tuple[str, str | None]]:

@@ -81,10 +81,11 @@ def optimizer(saved: Saved, wanted: Wanted, shape: ModelShape, cut: Cut) -> Iter
 
 
 def _holders(saved: Saved, entry: Entry, shape: ModelShape) -> list[list[Place]]:
-    """The ranks that saved `entry`, by the share of it that they held."""
+    """The ranks that saved `entry`, by the share of it that they held. Of an embedding on two stages, those of the first."""
     by_share: dict[int, list[Place]] = {}
-    for place in saved.places:
-        if place.cut.local_name(entry, shape) is not None:
+    held = [place for place in saved.places if place.cut.local_name(entry, shape) is not None]
+    for place in held:
+        if place.cut.stage == held[0].cut.stage:
             by_share.setdefault(place.cut.share(entry).rank, []).append(place)
     return [by_share[share] for share in sorted(by_share)]
 

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from vime.errors import VimeError
+from vime.trainer import pipeline
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,9 @@ class LayerReplay:
 
 
 class Routing:
-    """All routers of a model. Without MoE layers it does nothing."""
+    """The routers of a model, of which a stage has some. Without MoE layers it does nothing. Collective over the stages.
+
+    `layers` are the numbers of the whole model's MoE layers, from 0, each with so many `experts`."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         from megatron.core.transformer.moe.router import TopKRouter
@@ -129,30 +132,38 @@ class Routing:
         self._group = model.pg_collection.tp if config is not None and config.sequence_parallel else None
         for router, layer in zip(self._routers, self._layers, strict=True):
             router.router_replay = layer
-
-    @property
-    def layers(self) -> list[int]:
-        """Numbers of the MoE layers, from 0."""
-        return [router.layer_number - 1 for router in self._routers]
-
-    @property
-    def experts(self) -> int:
-        return self._routers[0].config.num_moe_experts if self._routers else 0
+        own = [router.layer_number - 1 for router in self._routers]
+        experts = self._routers[0].config.num_moe_experts if self._routers else 0
+        of_stages = pipeline.told_by_all((own, experts))
+        self.layers = [number for numbers, _ in of_stages for number in numbers]
+        self.experts: int = max(count for _, count in of_stages)
+        self._own = [self.layers.index(number) for number in own]
 
     def use(self, experts: torch.Tensor | None, known: torch.Tensor | None) -> None:
         """Choices for the next forward pass and its backward pass, as `lay_out` gives them; None: the router's own."""
         if self._group is not None and experts is not None and known is not None:
             experts = experts.chunk(self._group.size(), 1)[self._group.rank()]
             known = known.chunk(self._group.size())[self._group.rank()]
-        for number, layer in enumerate(self._layers):
+        for number, layer in zip(self._own, self._layers, strict=True):
             layer.experts = None if experts is None else experts[number]
             layer.known = known
 
-    def chosen(self) -> torch.Tensor:
-        """What the last forward pass chose, int64 [tokens, MoE layers, experts per token]."""
+    def chosen(self) -> torch.Tensor | None:
+        """What the last forward pass chose on this stage, int64 [tokens, its MoE layers, experts per token]; None without any."""
+        if not self._layers:
+            return None
         found = torch.stack([layer.chosen for layer in self._layers if layer.chosen is not None], 1)
         if self._group is None:
             return found
         every = [torch.empty_like(found) for _ in range(self._group.size())]
         dist.all_gather(every, found, group=self._group)
         return torch.cat(every)
+
+
+def of_all_stages(own: Sequence[npt.NDArray[Any] | None]) -> list[Routes | None]:
+    """By sample, from what each stage's layers chose [tokens, its MoE layers, experts per token]. Collective over the stages."""
+    found: list[Routes | None] = []
+    for parts in zip(*pipeline.told_by_all(list(own)), strict=True):
+        held = [part for part in parts if part is not None]
+        found.append(Routes(np.concatenate(held, 1), np.ones(len(held[0]), bool)) if held else None)
+    return found

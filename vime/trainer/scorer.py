@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 import torch
 
-from vime.trainer import batching, schedule
+from vime.trainer import batching, pipeline, schedule
 from vime.trainer.batching import Context, MicroBatch, Step, TrainData
 from vime.trainer.centering import Centering, centering, on_support
 from vime.trainer.mismatch import Rule
 from vime.trainer.model import PolicyModel, Scoring
-from vime.trainer.routing import Routes, Routing, narrow
+from vime.trainer.routing import Routing, narrow, of_all_stages
 
 # Tokens in one forward pass without gradients, where no flag says otherwise.
 _TOKENS = 8192
@@ -67,8 +67,10 @@ class Scorer:
             multiple=self._model.share_of_row,
         )
 
-    def forward(self, batch: MicroBatch, model: Callable[..., Any] | None = None, bare: bool = False) -> TokenScores:
-        """Scores of the response tokens; through `model` where it wraps the scorer's.
+    def forward(
+        self, batch: MicroBatch, model: Callable[..., Any] | None = None, bare: bool = False
+    ) -> TokenScores | torch.Tensor:
+        """Scores of the response tokens, or before the last stage hidden states; through `model` where it wraps the scorer's.
 
         `bare` leaves recorded supports and routes aside: that is how a reference or a teacher is scored, which sampled
         from none of them.
@@ -81,6 +83,8 @@ class Scorer:
         temperature, chunk = self._args.rollout_temperature, self._args.log_probs_chunk_size
         scoring = Scoring(batch.rows, batch.targets, temperature, chunk, picks)
         scores = (model or self._model)(batch.tokens, batch.packed, scoring)
+        if isinstance(scores, torch.Tensor):
+            return scores
         log_probs, picked, term = scores.log_probs, scores.picks, None
         tokens = len(log_probs)
         if picks is not None and self._complete:
@@ -96,33 +100,44 @@ class Scorer:
         return centering(picked, sampler, rows, tokens, self._weight, self._complete)
 
     def logits(self, batch: MicroBatch, model: Callable[..., Any]) -> torch.Tensor:
-        """Logits of the response tokens over temperature, fp32 [response tokens, this rank's columns]."""
+        """Logits of the response tokens over temperature, fp32 [response tokens, this rank's columns]; before the last stage
+        hidden states."""
         raw = model(batch.tokens, batch.packed, Scoring(batch.rows, batch.targets, whole=True))
-        return raw.float() / self._args.rollout_temperature
+        return raw.float() / self._args.rollout_temperature if self._model.post_process else raw
 
     @torch.no_grad()
     def score(self, data: TrainData, batches: Sequence[MicroBatch], bare: bool = False) -> list[torch.Tensor]:
-        """Log-probabilities by sample, fp32 [response_length], on the CPU; zeros for samples that no batch holds.
+        """Log-probabilities by sample, fp32 [response_length], on the CPU; zeros for samples that no batch holds. Collective.
 
         With --use-routing-replay also data["routes"], the experts that were chosen; None for samples that no batch holds.
         """
         records = self._routing is not None and self._args.use_routing_replay and not bare
-        routes: list[Routes | None] = [None] * len(data["response_lengths"])
+        chosen: list[npt.NDArray[Any] | None] = [None] * len(data["response_lengths"])
         result = [torch.zeros(n) for n in data["response_lengths"]]
-        for batch in batches:
-            batch.put(result, self.forward(batch, bare=bare).log_probs.cpu())
+
+        def evaluate(batch: MicroBatch) -> pipeline.Passed[None]:
+            scores = self.forward(batch, bare=bare)
             if records:
-                assert self._routing is not None
-                chosen, cut = self._routing.chosen(), batch.packed.cut
-                whole = chosen if cut is None else cut.gather(chosen)
-                for sample, part in zip(
-                    batch.samples, whole.cpu()[: sum(batch.totals)].split(batch.totals), strict=True
-                ):
-                    experts = part.numpy().astype(narrow(self._routing.experts))
-                    routes[sample] = Routes(experts, np.ones(len(part), bool))
+                self._record(batch, chosen)
+            if isinstance(scores, torch.Tensor):
+                return scores
+            batch.put(result, scores.log_probs.cpu())
+            return scores.log_probs, None
+
+        pipeline.run(self._model, batches, evaluate, train=False)
         if records:
-            data["routes"] = routes
-        return result
+            data["routes"] = of_all_stages(chosen)
+        return pipeline.from_last(result, self._device)
+
+    def _record(self, batch: MicroBatch, into: list[npt.NDArray[Any] | None]) -> None:
+        """By sample, what the routers of this stage chose in the forward pass that was."""
+        assert self._routing is not None
+        chosen, cut = self._routing.chosen(), batch.packed.cut
+        if chosen is None:
+            return
+        whole = (chosen if cut is None else cut.gather(chosen)).cpu()[: sum(batch.totals)]
+        for sample, part in zip(batch.samples, whole.split(batch.totals), strict=True):
+            into[sample] = part.numpy().astype(narrow(self._routing.experts))
 
     def score_all(self, data: TrainData) -> list[torch.Tensor]:
         """The same for every sample, in micro-batches of at most `--max-tokens-per-gpu` tokens."""

@@ -33,6 +33,7 @@ from vime.trainer import (
     offload,
     parallel,
     parity,
+    pipeline,
     refusals,
     support,
 )
@@ -78,7 +79,7 @@ class Trainer:
     @property
     def first_of_part(self) -> bool:
         """Whether this is the first of the ranks that train the same samples."""
-        return self.rank % (self.layout.tensor * self.layout.context) == 0
+        return self.cut.stage.rank == 0 and self.rank % (self.layout.tensor * self.layout.context) == 0
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -338,18 +339,23 @@ class Trainer:
         `weights` default to the exported ones, which tests model and conversion; pass what an engine holds to find the
         layer whose weights are stale.
         """
-        return self._compare_layers([sample.tokens for sample in samples], weights, tolerance)
+        report = self._compare_layers([sample.tokens for sample in samples], weights, tolerance)
+        assert report is not None, "no samples"
+        return report
 
     def _compare_layers(
         self,
         sequences: Sequence[Sequence[int]],
         weights: Sequence[tuple[str, torch.Tensor]] | None = None,
         tolerance: float = LAYER_TOLERANCE,
-    ) -> LayerReport:
+    ) -> LayerReport | None:
+        """None without sequences, with which a rank takes part in gathering weights all the same."""
         if self.routing is not None:
             self.routing.use(None, None)  # Hugging Face chooses for itself
-        own = hf.iter_hf_weights(self.model, self.shape, self.cut, parallel.weight_groups())
-        expected = parity.hf_hidden_states(self.hf_config, weights or list(own), sequences)
+        own = list(hf.iter_hf_weights(self.model, self.shape, self.cut, parallel.weight_groups()))
+        if not sequences:
+            return None
+        expected = parity.hf_hidden_states(self.hf_config, weights or own, sequences)
         return parity.compare_layers(self.model, expected, sequences, tolerance)
 
     # -- training ------------------------------------------------------------------------------------------------
@@ -492,7 +498,7 @@ class Trainer:
                 metrics["train/on_policy_logprob_abs_diff"] = report.mean
         threshold = self.args.parity_threshold
         if threshold is not None and not report.within(threshold):
-            layers = self._compare_layers(data["tokens"][:4]) if data["tokens"] else None
+            layers = self._compare_layers(data["tokens"][:4])
             raise parity.refusal(report, threshold, layers, where)
 
     def _parity_report(self, data: TrainData, masks: Sequence[Sequence[int]]) -> ParityReport:
@@ -517,18 +523,27 @@ class Trainer:
         if "old_log_probs" in data and not records:
             needed = (*needed, "old_log_probs")
 
-        def evaluate(bare: MicroBatch) -> objective.Objective:
+        def evaluate(bare: MicroBatch) -> objective.Objective | torch.Tensor:
             columns = {name: batching.flatten(data[name], bare.samples).to(self.device) for name in needed}
             batch = dataclasses.replace(bare, columns=columns)
             if self.args.use_routing_replay:
                 batch = batching.with_routes(batch, data)
             if self.args.loss_type == "custom_loss":
-                return objective.custom_objective(self.args, batch, self.scorer.logits(batch, self.actor.ddp))
+                logits = self.scorer.logits(batch, self.actor.ddp)
+                return objective.custom_objective(self.args, batch, logits) if self.cut.stage.last else logits
             scores = self.scorer.forward(batch, self.actor.ddp)
+            if isinstance(scores, torch.Tensor):
+                return scores
             if records:
                 batch.put(data["old_log_probs"], scores.log_probs.detach())
             return objective.evaluate(self.args, batch, scores)
 
-        sums = self.actor.step(batches, evaluate, data["sample_indices"], where, gate)
+        judge = partial(self._judge, data, gate) if records and gate is not None else gate
+        sums = self.actor.step(batches, evaluate, data["sample_indices"], where, judge)
         self.steps_done += 1
         return sums | {"skipped_steps": 0.0}
+
+    def _judge(self, data: TrainData, gate: Callable[[], None]) -> None:
+        """`gate`, once every stage has what the last one recorded."""
+        data["old_log_probs"] = pipeline.from_last(data["old_log_probs"], self.device)
+        gate()

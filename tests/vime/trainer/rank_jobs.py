@@ -12,6 +12,7 @@ import numpy
 import torch
 from tiny_models import add_supports, make_args, make_samples
 
+from vime.errors import VimeError
 from vime.sample import Sample
 from vime.trainer import parallel
 from vime.trainer.trainer import Trainer
@@ -60,9 +61,17 @@ def recorded(samples: list[Sample]) -> list[Sample]:
 
 
 def train(
-    rank: int, world: int, checkpoint: str, flags: dict[str, Any], rollouts: list[int], save_after: int | None = None
+    rank: int,
+    world: int,
+    checkpoint: str,
+    flags: dict[str, Any],
+    rollouts: list[int],
+    save_after: int | None = None,
+    layers: bool = False,
 ) -> dict[str, Any]:
-    """Train on seeded rollouts; returns metrics of each, exported weights, and log-probabilities of a fixed batch."""
+    """Train on seeded rollouts; returns metrics of each, exported weights, and log-probabilities of a fixed batch.
+
+    `layers`: also how each layer differs from Hugging Face's, and the refusal of a rollout that the engine did not sample."""
     trainer = Trainer(make_args(checkpoint, **flags), rank=rank, world_size=world)
     start = trainer.init()
     first_weights = {name: tensor.clone().numpy() for name, tensor in trainer.iter_hf_weights()}
@@ -71,7 +80,17 @@ def train(
         metrics.append(trainer.train(rollout, recorded(make_samples(4, 2, seed=rollout))))
         if rollout == save_after:
             trainer.save(rollout, blob={"cursor": rollout})
-    return {
+    found: dict[str, Any] = {}
+    if layers:
+        found["layers"] = trainer.first_divergent_layer(make_samples(3, 2, seed=5)).differences
+        # One sample leaves a data rank without work, which ranks that share experts may not be.
+        count = 1 if trainer.layout.expert == 1 else 4
+        trainer.args.parity_threshold, trainer.args.global_batch_size = 0.0, count
+        try:
+            trainer.train(9, recorded(make_samples(count, 1, seed=9)))
+        except VimeError as error:
+            found["refusal"] = str(error)
+    return found | {
         "start": start,
         "restored": trainer.restored,
         "first_weights": first_weights,

@@ -23,11 +23,13 @@ LAYOUTS: dict[str, dict[str, dict[str, Any]]] = {
         "tp": {"tensor_model_parallel_size": 2},
         "dp": {},
         "shared": {"use_distributed_optimizer": True},
+        "pp": {"pipeline_model_parallel_size": 2},
     },
     "qwen3_moe": {
         "tp": TP,
         "ep-shared": {"expert_model_parallel_size": 2, "use_distributed_optimizer": True},
         "tp-ep": TP | {"expert_model_parallel_size": 2, "expert_tensor_parallel_size": 1},
+        "pp": {"pipeline_model_parallel_size": 2},
     },
     "deepseek_v3": {"tp": TP, "ep-shared": {"expert_model_parallel_size": 2, "use_distributed_optimizer": True}},
 }

@@ -126,7 +126,9 @@ def make_model(**over: Any) -> PolicyModel:
 
 
 def chosen_by_token(routing: Routing) -> list[list[set[int]]]:
-    return [[set(layer) for layer in token] for token in routing.chosen().tolist()]
+    chosen = routing.chosen()
+    assert chosen is not None
+    return [[set(layer) for layer in token] for token in chosen.tolist()]
 
 
 def test_recorded_experts_are_used_and_the_router_learns() -> None:
