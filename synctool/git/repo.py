@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,6 +12,8 @@ from synctool.errors import RepositoryError
 from synctool.git.objects import ObjectStore
 from synctool.git.runner import run_git
 from synctool.git.tree import Tree
+
+_FULL_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class Repo:
@@ -81,6 +84,11 @@ class Repo:
         """
         if revision.startswith("-") or "\n" in revision or "\0" in revision:
             raise RepositoryError(f"{revision!r} is not a revision", where=str(self.git_dir))
+        if _FULL_ID.fullmatch(revision):
+            # The reader that runs anyway knows it: a git process for each of a long sync's commits is what takes time there.
+            known = self.objects.info(f"{revision}^{{{kind}}}")
+            if known is not None:
+                return known[0]
         finished = self.run(
             "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{{kind}}}", check=False
         )

@@ -43,14 +43,12 @@ class Story:
         self.folder = folder
         self.repo = Repo.open(folder)
         self.clock = 1_700_000_000
-        self.trees: dict[str, str] = {}  # of our commits: asking git for them would start a process each
 
     def commit(
         self, subject: str, files: Files | None = None, *parents: str, body: str = "", by_forge: bool = True
     ) -> str:
         """A commit on the first parent's tree; its id."""
-        before = (self.trees.get(parents[0]) or self.repo.resolve(parents[0], "tree")) if parents else None
-        tree = Tree(self.repo.objects, before)
+        tree = Tree(self.repo.objects, self.repo.resolve(parents[0], "tree") if parents else None)
         for path, value in (files or {}).items():
             if value is None:
                 assert tree.delete(path), path
@@ -62,12 +60,9 @@ class Story:
         author = Person("Ada", "ada@example.org", self.clock)
         committer = Person("GitHub", "noreply@github.com", self.clock) if by_forge else author
         message = subject + (f"\n\n{body}" if body else "")
-        written = tree.write()
-        made = write_commit(
-            self.repo.objects, tree=written, parents=parents, author=author, committer=committer, message=message
+        return write_commit(
+            self.repo.objects, tree=tree.write(), parents=parents, author=author, committer=committer, message=message
         )
-        self.trees[made] = written
-        return made
 
     def files(self, revision: str) -> dict[str, bytes]:
         """All files of a commit."""
