@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,11 +52,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     model.write_model(folder / "start", seed=0)
     stream = words.words(1)
     words.write_rows(folder / "train.jsonl", [next(stream) for _ in range(2048)])
+    registry = f"/tmp/vs-{os.getpid()}"  # short: Ray's sockets are below it
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VIME_RUNTIME_DIR", f"/tmp/vs-{os.getpid()}")
+        patch.setenv("VIME_RUNTIME_DIR", registry)
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("PYTHONPATH", str(ROOT))
         yield folder
+    shutil.rmtree(registry, ignore_errors=True)
 
 
 @pytest.fixture
