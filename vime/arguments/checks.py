@@ -206,6 +206,25 @@ def weight_update(args: Namespace) -> Iterator[Problem]:
         )
 
 
+def generation_workers(args: Namespace) -> Iterator[Problem]:
+    count = args.rollout_generation_workers
+    if count < 1:
+        yield Problem(f"--rollout-generation-workers {count}", "at least 1, the rollout manager itself")
+    if count < 2:
+        return
+    if "rollout_function_path" in args.given:
+        yield Problem(
+            "--rollout-generation-workers with --rollout-function-path",
+            "workers answer the groups of our own rollout function; give one worker",
+        )
+    groups = args.vllm_server_concurrency * max(1, args.model_groups[0].count) // args.n_samples_per_prompt
+    if groups < count:
+        yield Problem(
+            f"--rollout-generation-workers {count} for {groups} groups in flight",
+            "fewer workers, or a higher --vllm-server-concurrency",
+        )
+
+
 def rollout_schedule(args: Namespace) -> Iterator[Problem]:
     """Schedules that generate while a batch trains need engines that never sleep."""
     name, lag = args.rollout_schedule, args.max_policy_lag
@@ -299,6 +318,7 @@ CHECKS: tuple[Check, ...] = (
     placement,
     weight_update,
     rollout_schedule,
+    generation_workers,
     queue,
     unsupported,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from vime.cluster.engine import EngineGroup
+from vime.cluster.generation import start_workers
 from vime.cluster.watch import wait
+from vime.errors import EngineError
 from vime.files import append_line
 from vime.rollout import loop
 
@@ -19,6 +22,8 @@ log = logging.getLogger(__name__)
 #: Seconds that a step's generation may take at most, whatever its requests do: each has its own deadline (--rollout-request-timeout).
 _MARGIN = 60.0
 _EXAMPLES = 3
+#: In which Ray notices that a node is gone, at its defaults.
+_NODE_SECONDS = 45.0
 
 
 class RolloutManager:
@@ -35,13 +40,22 @@ class RolloutManager:
         from vime.rollout.context import RolloutContext, install
         from vime.rollout.frozen import FrozenModel
         from vime.rollout.pool.store import open_store
+        from vime.rollout.workers.desk import Desk
+        from vime.rollout.workers.fleet import FleetContext
 
         self.args = args
         check_hooks(args)
         policy, *frozen = args.model_groups
         log_file = Path(args.run_dir).resolve() / "logs" / "router.log"
         self.router = open_router(args.router_policy, policy.count, args.router_balance_abs_threshold, log_file)
-        self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
+        client, tokenizer = HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint)
+        #: Where generation workers get their groups; None without any: then this process answers them.
+        self.desk = Desk(args.rollout_queue_lease_seconds) if args.rollout_generation_workers > 1 else None
+        self.context = (
+            RolloutContext(args, client, tokenizer)
+            if self.desk is None
+            else FleetContext(args, client, tokenizer, self.desk)
+        )
         self.context.models = {group.name: FrozenModel(group.name) for group in frozen}
         install(self.context)
         self._open_source = load_hook("data_source_path", args.data_source_path)
@@ -60,6 +74,7 @@ class RolloutManager:
         """These servers, holding weights `version`, answer from now on; a pool that stood still goes on."""
         self.router.set_engines(urls)
         self.context.serving_version = version
+        self._tell("engines", list(urls), version)
         if self.context.pool is not None:
             loop.call_on_loop(self.context.pool.resume)
 
@@ -67,6 +82,7 @@ class RolloutManager:
         """The servers of the frozen models, by name."""
         for name, own in urls.items():
             self.context.models[name].set_engines(own)
+        self._tell("models", urls)
 
     def pause(self, flushes: bool) -> None:
         """The weights are about to change: start no request until `set_engines`, and let the running ones be as the schedule says."""
@@ -76,6 +92,23 @@ class RolloutManager:
     def drop_engines(self, left: Sequence[str]) -> None:
         """Only these of the servers still answer."""
         self.router.set_engines(left)
+        self._tell("engines", list(left), self.context.serving_version)
+
+    def open_desk(self) -> tuple[tuple[str, int], str]:
+        """Address and key for generation workers."""
+        from vime.engine.net import own_host
+
+        assert self.desk is not None
+        return loop.run_async(self.desk.open(own_host())), self.desk.key
+
+    def await_workers(self) -> None:
+        """Wait until all generation workers are there."""
+        assert self.desk is not None
+        loop.run_async(self.desk.joined(self.args.rollout_generation_workers))
+
+    def _tell(self, word: str, *given: Any) -> None:
+        if self.desk is not None:
+            loop.call_on_loop(self.desk.tell, word, *given)
 
     def generate(self, rollout_id: int) -> tuple[list[Any], tuple[dict[str, float], Any]]:
         """The samples of one step, flat; beside them metrics and the first sample, which are all that the driver looks at."""
@@ -199,8 +232,22 @@ class Rollouts:
         here = ray.get_runtime_context().get_node_id()
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
         self.actor = ray.remote(RolloutManager).options(**options).remote(args)
+        #: Kept: an actor that nobody refers to ends.
+        self.workers = self._start_workers() if args.rollout_generation_workers > 1 else []
         attempts = 1 + args.rollout_request_retries
         self._deadline = args.rollout_request_timeout * attempts + args.rm_timeout + _MARGIN
+
+    def _start_workers(self) -> list[Any]:
+        """They import and load what the manager does, so they may take as long as servers."""
+        import ray
+
+        deadline = self.args.vllm_start_timeout
+        opened = wait([self.actor.open_desk.remote()], owner="rollout manager", deadline=deadline)[0]
+        workers, ends = start_workers(self.args, *opened)
+        joined = self.actor.await_workers.remote()
+        first, _ = ray.wait([joined, *ends], num_returns=1, timeout=deadline)
+        wait(first or [joined], owner="start of the generation workers", deadline=1.0)
+        return workers
 
     def generate(self, rollout_id: int) -> tuple[Any, dict[str, float], Any]:
         """A reference to the samples, which go straight to the trainers, metrics, and the first sample."""
@@ -250,7 +297,13 @@ class Rollouts:
 
     def _wait(self, ref: Any, owner: str) -> Any:
         survive = self._go_on_without if self.args.use_fault_tolerance else None
-        return wait([ref], owner=owner, deadline=self._deadline, deaths=self.engines.deaths, survive=survive)[0]
+        try:
+            return wait([ref], owner=owner, deadline=self._deadline, deaths=self.engines.deaths, survive=survive)[0]
+        except EngineError:
+            if os.environ.get("RAY_ADDRESS") and survive is None:
+                # Ray knows of a lost node after some missed health checks; that says more than the requests that failed meanwhile.
+                self.engines.check(range(len(self.engines.urls)), _NODE_SECONDS)
+            raise
 
     def _go_on_without(self, reason: str) -> bool:
         if not reason.startswith(f"{self.engines.name} "):

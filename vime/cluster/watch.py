@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,8 +33,8 @@ class Deaths:
         child = self._events.pop(event)
         try:
             reason = ray.get(event)
-        except ray.exceptions.RayActorError:
-            return f"{child}: its process is gone"
+        except ray.exceptions.RayActorError as error:
+            return f"{child}: {_lost_node(error) or 'its process is gone'}"
         return None if reason is None else f"{child}: {reason}"
 
     def check(self, events: Sequence[Any], seconds: float = 0.0) -> None:
@@ -96,9 +97,17 @@ def _result(ref: Any, owner: str) -> Any:
         raise
     except ray.exceptions.RayActorError as error:
         raise MachineError(
-            f"{owner} died: {_first_line(error)}",
+            f"{owner} died: {_lost_node(error) or _first_line(error)}",
             hint="killed by a signal or by the kernel for memory; the same command with --load resumes",
         ) from None
+
+
+def _lost_node(error: Exception) -> str | None:
+    """Of an actor's end: the node that took it along; None when it died alone."""
+    if "its node has died" not in str(error):
+        return None
+    found = re.search(r"^\s*ip: (\S+)", str(error), re.MULTILINE)
+    return f"node {found[1]} is lost" if found else "its node is lost"
 
 
 def _first_line(error: Exception) -> str:

@@ -18,8 +18,10 @@ from vime.rollout.client import EngineClient, Generation, SamplingParams
 from vime.rollout.frozen import FrozenModel
 
 if TYPE_CHECKING:
+    from vime.rollout.group import GroupTask
     from vime.rollout.pool.pool import Pool
     from vime.rollout.pool.store import Store
+    from vime.rollout.workers.fleet import RemoteTask
 
 
 class Slots:
@@ -88,8 +90,18 @@ class RolloutContext:
         """Requests that are not yet sent wait from now on."""
         self._open.clear()
 
+    async def paused(self) -> None:
+        """Wait until whoever sends requests for this run knows that it is paused."""
+
     def resume(self) -> None:
         self._open.set()
+
+    def group_task(self, step: int) -> GroupTask | RemoteTask:
+        """What answers the groups of training step `step`."""
+        from vime.rollout.group import GroupTask
+        from vime.rollout.sampling import train_sampling
+
+        return GroupTask.for_training(self.args, self, train_sampling(self.args), step)
 
     async def idle(self) -> None:
         """Wait until no request is running. Each has its own deadline."""

@@ -13,6 +13,7 @@ import pytest
 
 from vime.cluster import processes
 from vime.cluster.session import Session, _reach
+from vime.cluster.watch import _lost_node
 from vime.errors import MachineError
 
 
@@ -58,3 +59,9 @@ def test_a_ray_that_was_too_slow_is_started_again_and_leaves_nothing(
         raylets = [one for one in processes.processes(args.run_id) if "/raylet/raylet" in one.command]
         assert len(raylets) == 1
     assert processes.processes(args.run_id) == []
+
+
+def test_an_actor_that_a_lost_node_took_along_is_told_from_one_that_died_alone() -> None:
+    said = "The actor died unexpectedly before finishing this task.\n\tclass_name: A\n\tip: 10.0.0.7\nThe actor died because {}"
+    assert _lost_node(RuntimeError(said.format("its node has died. Node Id: 00"))) == "node 10.0.0.7 is lost"
+    assert _lost_node(RuntimeError(said.format("its worker process has died"))) is None

@@ -77,6 +77,11 @@ TRANSPORT = Section(
         text("--rollout-queue-run-id", "rollout", "name of this run in the queue"),
         switch("--rollout-queue-online-gc", "free sealed packs that nobody owns while running"),
         number("--rollout-queue-lease-seconds", 300.0, "a worker silent for longer loses its prompts to others"),
+        integer(
+            "--rollout-generation-workers",
+            1,
+            "processes that generate and score, spread over the nodes; with 1 the rollout manager does it itself",
+        ),
         integer("--rollout-queue-segment-mib", None, "size of one pack", default_text="1024"),
         integer("--rollout-io-concurrency", 4, "writes at a time"),
         integer(

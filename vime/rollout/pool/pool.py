@@ -25,12 +25,11 @@ from vime.errors import DataError, EngineError, EngineTimeout, HookError
 from vime.hooks import load_hook
 from vime.rollout import filters
 from vime.rollout.context import RolloutContext
-from vime.rollout.group import GroupTask
 from vime.rollout.pool import admission
 from vime.rollout.pool.report import StepReport
 from vime.rollout.pool.schedules import Interruption, Schedule
 from vime.rollout.pool.store import Batch, Store, Task
-from vime.rollout.sampling import train_sampling
+from vime.rollout.workers.desk import WorkerLost
 from vime.sample import Status
 
 logger = logging.getLogger(__name__)
@@ -114,7 +113,7 @@ class Pool:
     def _turn_to(self, step: int) -> None:
         if step != self.step:
             self.step = step
-            self.task = GroupTask.for_training(self.args, self.context, train_sampling(self.args), step)
+            self.task = self.context.group_task(step)
 
     async def _change(self) -> None:
         """Wait until a group has ended. With none running, the store had none to give: ask again soon."""
@@ -128,6 +127,7 @@ class Pool:
         self._paused = True
         self.report.paused(time.perf_counter())
         self.context.pause()
+        await self.context.paused()
         match self.schedule.interruption(flushes):
             case Interruption.DRAIN:
                 await self.context.idle()
@@ -246,6 +246,9 @@ class Pool:
     def _take(self, task: asyncio.Task[Group], one: Running) -> None:
         try:
             group = task.result()
+        except WorkerLost:
+            self.report.counts["rollout/lost_with_worker"] += 1
+            return self._give_back(one.original, one, "worker lost")
         except EngineError as error:
             return self._retry(one, "timeout" if isinstance(error, EngineTimeout) else "engine_error", error)
         unfinished = [sample for sample in group if sample.status in (Status.ABORTED, Status.PENDING)]
