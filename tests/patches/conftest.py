@@ -42,10 +42,14 @@ def is_stock(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if is_stock(config):
-        for item in items:
-            if Path(__file__).parent in item.path.parents:
-                item.add_marker(pytest.mark.xfail(strict=True, reason="vLLM without the patch"))
+    """The tests of a server stand together, so that each starts once."""
+    places = [place for place, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    servers = {place: getattr(items[place], "fixturenames", ()) for place in places}
+    order = sorted(places, key=lambda place: ("masks" in servers[place], "dense" not in servers[place]))
+    for place, item in zip(places, [items[place] for place in order], strict=True):
+        items[place] = item
+        if is_stock(config):
+            item.add_marker(pytest.mark.xfail(strict=True, reason="vLLM without the patch"))
 
 
 # ---- the patched files ---------------------------------------------------------------------------------------------------------------
