@@ -169,7 +169,7 @@ def _samples(directory: Path) -> list[dict[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text)} characters)"
 
 
