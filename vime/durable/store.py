@@ -112,7 +112,8 @@ class DurableStore(MemoryStore):
         batch = super().plan(step, task_ids)
         if not known:
             ids = [task.task_id for task in batch.tasks]
-            self.writer.put(Act(lambda queue: queue.plan(step, ids)))
+            # Generation has paused for this step or has a lead: nobody needs this process more than the disk does.
+            self.writer.put(Act(lambda queue: queue.plan(step, ids)), now=True)
         return batch
 
     # -- steps ---------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from vime.durable.faults import told
 from vime.durable.queue import Packed, Queue
 from vime.errors import MachineError, VimeError
 
-#: Seconds that a change waits for others to be committed with it, unless somebody waits for it.
-_LINGER = 0.25
+#: Seconds that a change waits for others to be committed with it, unless somebody waits for it or a batch is complete. Shorter rounds would cost
+#: a step more, and that while answers come in, when this process has the most to do.
+_LINGER = 2.0
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,23 @@ class Writer:
         self._queue, self._deadline = queue, deadline
         self._waiting: deque[Change] = deque()
         self._changed = threading.Condition()
-        self._put = self._done = self._urgent = 0
+        self._put = self._done = self._urgent = self._soon = 0
         self._closing = False
         self._error: VimeError | None = None
         self._thread = threading.Thread(target=self._run, name="vime-queue", daemon=True)
         self._thread.start()
 
-    def put(self, *changes: Change) -> None:
+    def put(self, *changes: Change, now: bool = False) -> None:
+        """`now`: commit them and all before them without waiting for more."""
         with self._changed:
             self._check()
+            idle = not self._waiting
             self._waiting.extend(changes)
             self._put += len(changes)
-            self._changed.notify_all()
+            if now:
+                self._soon = self._put
+            if now or idle:
+                self._changed.notify_all()
 
     @property
     def mark(self) -> int:
@@ -115,6 +121,9 @@ class Writer:
             self._changed.notify_all()
         self._thread.join(self._deadline)
 
+    def _hurried(self) -> bool:
+        return bool(self._urgent) or self._closing or self._soon > self._done
+
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
@@ -127,7 +136,7 @@ class Writer:
                 if not self._waiting and self._closing:
                     return
                 if self._waiting:  # more are about to come, and each group of them costs the same
-                    self._changed.wait_for(lambda: self._urgent or self._closing, timeout=_LINGER)
+                    self._changed.wait_for(self._hurried, timeout=_LINGER)
                 taken = list(self._waiting)
                 self._waiting.clear()
             try:
