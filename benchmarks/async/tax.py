@@ -1,6 +1,6 @@
 """The price of durability: step time with the Straw queue over step time in memory; results as JSON.
 
-    python benchmarks/async/tax.py runs [--steps 40] [--repeats 3]    train.py on the toy with both transports in turn: median step time, ratio
+    python benchmarks/async/tax.py runs [--steps 40] [--repeats 3]    train.py on the toy with both transports in turn: median step and CPU time
     python benchmarks/async/tax.py store [--steps 60]                 the store alone under a step of fixed length, both kinds step by step
 
 `runs` is the figure that counts. `store` tells, in a minute and on a busy machine too, how long a step's batch is still on its way to the disk
@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -29,6 +31,7 @@ from vime import environment  # noqa: E402
 environment.prepare(1)
 
 from vime.arguments import parse_args  # noqa: E402
+from vime.cluster import processes  # noqa: E402
 from vime.data.source import RolloutDataSourceWithBuffer  # noqa: E402
 from vime.durable.store import DurableStore  # noqa: E402
 from vime.observe.metrics import read_metrics  # noqa: E402
@@ -45,37 +48,67 @@ GENERATE, TRAIN = 0.6, 0.4
 
 
 def runs(steps: int, repeats: int) -> dict[str, Any]:
-    """Median step time of train.py with each transport, in turn, the first steps left out."""
-    times: dict[str, list[float]] = {"object-store": [], "straw": []}
-    ratios = []
+    """Medians of train.py with each transport, in turn, the first steps left out: wall time of a step, and the CPU time of all processes.
+
+    The first is the price on this machine as it was. The second does not hang on what else ran, and is the price where no core is idle.
+    """
+    seconds: dict[str, list[float]] = {"object-store": [], "straw": []}
+    cpu: dict[str, list[float]] = {name: [] for name in seconds}
+    ratios: list[float] = []
     for repeat in range(repeats):
         medians = {}
-        for transport in times:
-            folder = CACHE / "durable" / f"{transport}-{repeat}-{int(time.time())}"
-            flags = [
-                *default_flags(steps, 0, CACHE / "toy", evaluate=False),
-                "--run-dir",
-                str(folder),
-                "--rollout-data-transport",
-                transport,
-            ]
-            flags += ["--rollout-data-dir", str(folder / "queue")]
-            done = subprocess.run(
-                [sys.executable, str(ROOT / "train.py"), *flags], capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                raise SystemExit(f"{transport} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-            measured = [float(one["perf/step_time"]) for one in read_metrics(folder, "step")][WARM_UP:]
-            times[transport] += measured
+        for transport in seconds:
+            measured, spent = run(transport, steps, CACHE / "durable" / f"{transport}-{repeat}-{int(time.time())}")
+            seconds[transport] += measured
+            cpu[transport].append(spent)
             medians[transport] = statistics.median(measured)
         ratios.append(medians["straw"] / medians["object-store"])
+        print(
+            f"repeat {repeat + 1}: {medians} s, CPU {[round(values[-1], 3) for values in cpu.values()]} s", flush=True
+        )
+    spent_each = {name: statistics.median(values) for name, values in cpu.items()}
     return {
         "steps": steps,
         "repeats": repeats,
-        "median_seconds": {name: round(statistics.median(values), 4) for name, values in times.items()},
+        "median_seconds": {name: round(statistics.median(values), 4) for name, values in seconds.items()},
         "ratios": [round(one, 4) for one in ratios],
         "ratio": round(statistics.median(ratios), 4),
+        "cpu_seconds_a_step": {name: round(value, 4) for name, value in spent_each.items()},
+        "cpu_ratio": round(spent_each["straw"] / spent_each["object-store"], 4),
+        "load_average": [round(value, 1) for value in os.getloadavg()],  # seconds mean little on a busy machine
     }
+
+
+def run(transport: str, steps: int, folder: Path) -> tuple[list[float], float]:
+    """Seconds of each step after the first, and CPU seconds a step from there to the last but one."""
+    run_id = f"tax-{os.getpid()}-{folder.name}"
+    flags = [*default_flags(steps, 0, CACHE / "toy"), "--run-dir", str(folder), "--run-id", run_id]
+    flags += ["--rollout-data-transport", transport, "--rollout-data-dir", str(folder / "queue")]
+    position = flags.index("--eval-interval")
+    del flags[position : position + 2]
+    driver = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert driver.stdout is not None
+    lines, marks = [], {}
+    for line in driver.stdout:
+        lines.append(line)
+        if found := re.match(r"step +(\d+)/", line):
+            pids = [driver.pid, *(one.pid for one in processes.processes(run_id))]
+            marks[int(found[1])] = sum(map(cpu_seconds, pids))
+    if driver.wait():
+        raise SystemExit(f"{transport} failed:\n{''.join(lines[-60:])}")
+    measured = [float(one["perf/step_time"]) for one in read_metrics(folder, "step")][WARM_UP:]
+    return measured, (marks[steps - 1] - marks[WARM_UP]) / (steps - 1 - WARM_UP)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads of a process, since it began."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def store(steps: int) -> dict[str, Any]:
