@@ -1,0 +1,127 @@
+"""Ray nodes of one cluster on this machine, each with an address of its own.
+
+As root every node is a network namespace, joined to the others by a bridge: what one binds to its loopback no other reaches, as between
+machines. Elsewhere they are loopback addresses: a server on one does not answer at another's, but gloo would find its peers in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_MARK = "VIME_TEST_NODE"
+_PORT = 6399
+_SECONDS = 120.0
+
+
+@dataclass
+class Node:
+    """One node. `prefix`: what a command begins with that is to run on it."""
+
+    name: str
+    address: str
+    prefix: tuple[str, ...] = ()
+
+    def start(self, folder: Path, head: Node, cpus: int) -> None:
+        """Ray's processes of this node; `folder` is Ray's, the same on all nodes."""
+        where = (
+            ["--head", f"--port={_PORT}", "--include-dashboard=false"] if self is head else [f"--address={head.ray}"]
+        )
+        ray = [str(Path(sys.executable).with_name("ray")), "start", "--disable-usage-stats"]
+        resources = [f"--num-cpus={cpus}", f"--object-store-memory={100 << 20}"]
+        light = {"RAY_enable_metrics_collection": "0", "RAY_prestart_worker_first_driver": "0"}
+        said = subprocess.run(
+            [*self.prefix, *ray, *where, f"--node-ip-address={self.address}", *resources],
+            # Ray notes its address below the folder: runs elsewhere on this machine must not join.
+            env=os.environ | light | {_MARK: self.name, "RAY_TMPDIR": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+        assert said.returncode == 0, said.stdout + said.stderr
+
+    @property
+    def ray(self) -> str:
+        return f"{self.address}:{_PORT}"
+
+    def kill(self) -> None:
+        """All its processes at once, as when a machine loses power."""
+        while found := self._processes():
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def _processes(self) -> list[int]:
+        marker = f"{_MARK}={self.name}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                alive = (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+                if alive and marker in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+
+@dataclass
+class Network:
+    """`isolated`: nodes are namespaces."""
+
+    isolated: bool
+    nodes: list[Node] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def network(count: int) -> Iterator[Network]:
+    """`count` nodes that are not started yet; in the end all their processes are killed."""
+    name = f"vime{os.getpid()}"
+    isolated = os.geteuid() == 0 and _ip("netns", "add", f"{name}-0")
+    try:
+        found = Network(
+            isolated,
+            [_namespace(name, i) if isolated else Node(f"{name}-{i}", f"127.0.0.{i + 2}") for i in range(count)],
+        )
+        yield found
+        for node in found.nodes:
+            node.kill()
+    finally:
+        if isolated:
+            for i in range(count):
+                _ip("netns", "del", f"{name}-{i}")
+            _ip("link", "del", name)
+
+
+def _namespace(name: str, number: int) -> Node:
+    """The namespace `number`, on a bridge in the first one; the driver's is its first node's."""
+    own, first, address = f"{name}-{number}", f"{name}-0", f"10.77.0.{number + 1}"
+    if number:
+        _must("netns", "add", own)
+        _must("link", "add", f"to{number}", "netns", first, "type", "veth", "peer", "name", "eth0", "netns", own)
+        _must("-n", first, "link", "set", f"to{number}", "master", "eth0", "up")
+    else:
+        _must("-n", own, "link", "add", "eth0", "type", "bridge")
+    _must("-n", own, "addr", "add", f"{address}/24", "dev", "eth0")
+    for device in ("lo", "eth0"):
+        _must("-n", own, "link", "set", device, "up")
+    # Ray and others ask the routing table for the machine's address.
+    _must("-n", own, "route", "add", "default", "dev", "eth0")
+    return Node(own, address, ("nsenter", f"--net=/run/netns/{own}"))
+
+
+def _ip(*words: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(["ip", *words], capture_output=True).returncode == 0
+    return False
+
+
+def _must(*words: str) -> None:
+    assert _ip(*words), f"ip {' '.join(words)}"
