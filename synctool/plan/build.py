@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ from synctool.plan.identity import confirm, identify_all
 from synctool.plan.lint import check_manifest
 from synctool.plan.manifest import Manifest, recorded_manifests
 from synctool.plan.model import Change, Decision, Evidence, Kind, Plan, PlannedChange, Strength
-from synctool.plan.present import CommitIndex, Presence, Words, by_content
+from synctool.plan.present import Presence, Words, by_content
 from synctool.plan.resume import Start, claimed_start, find_start
 from synctool.plan.span import changes_between, on_first_parent_chain, picked_changes
 from synctool.policy.model import OwnerKind
@@ -70,6 +69,14 @@ class _Context:
     manifest: Manifest | None
     progress: Progress
     check_content: bool
+
+    def owner(self, upstream_path: str) -> OwnerKind:
+        """Who decides about what an upstream path becomes here."""
+        return self.policy.owner_of(self.words.path(upstream_path)).kind
+
+    def is_ours(self, upstream_path: str) -> bool:
+        """Whether edits of an upstream path come here, merged or filed as work."""
+        return self.owner(upstream_path) in (OwnerKind.MIRROR, OwnerKind.PORT)
 
 
 def build_plan(
@@ -242,15 +249,9 @@ def _decide(
     inside = {c.oid for c in around}
     background = [c for c in around if c.oid not in {x.oid for x in changes}] if len(around) != len(changes) else []
     union = list(around) + [c for c in changes if c.oid not in inside]
-    edits = Edits(repo, [pair_of(c) for c in union])
+    edits = Edits(repo)
     standing = Standing(union, edits)
-    paths = {path: context.words.path(path) for c in union for path in edits.touched(pair_of(c))}
-    mirrored = {
-        path for path in set(paths.values()) if policy.owner_of(path).kind in (OwnerKind.MIRROR, OwnerKind.PORT)
-    }
-    items = [
-        PlannedChange(c, d) for c, d in zip(listed, _first_look(context, listed, edits, paths, mirrored), strict=True)
-    ]
+    items = [PlannedChange(c, d) for c, d in zip(listed, _first_look(context, listed, edits), strict=True)]
     warnings = expired(listed, policy, context.today)
     items = [_by_hand(context, item) for item in items]
     whole = {c.oid: n for n, c in enumerate(union)}
@@ -260,10 +261,11 @@ def _decide(
     if not background:
         # A change without a mirrored path was never to come here, so nothing here can depend on it.
         left_out = [i.change for i in items if i.decision.kind in (Kind.EXCLUDE, Kind.DEFER)]
-        missing = [whole[c.oid] for c in left_out if any(paths[p] in mirrored for p in edits.touched(pair_of(c)))]
+        edits.look(map(pair_of, left_out))
+        missing = [whole[c.oid] for c in left_out if any(map(context.is_ours, edits.touched(pair_of(c))))]
     else:
-        missing = _missing_background(context, items, background, standing, edits, paths, mirrored, whole)
-    items = depend(items, standing, mirrored, missing, paths)
+        missing = _missing_background(context, items, background, standing, whole)
+    items = depend(items, standing, context.is_ours, missing)
     for item in items:
         if item.depends_on:
             names = ", ".join(d.label for d in item.depends_on)
@@ -271,15 +273,14 @@ def _decide(
     return items, warnings
 
 
-def _first_look(
-    context: _Context, changes: Sequence[Change], edits: Edits, paths: dict[str, str], mirrored: set[str]
-) -> list[Decision]:
+def _first_look(context: _Context, changes: Sequence[Change], edits: Edits) -> list[Decision]:
     """Exclusions, then presence by records, then presence by content for those still open."""
     policy, history = context.policy, context.history
     decisions: list[Decision] = []
     ancestors = _ancestors(context, changes)
     ports = [port for m in (*context.manifests, *filter(None, [context.manifest])) for port in m.ports]
     evidence: list[list[Evidence]] = []
+    edits.look(pair_of(change) for change in changes if change.oid not in ancestors)
     for change in changes:
         found = from_records(change, history, ancestors, ports, context.manifests)
         evidence.append(found)
@@ -287,35 +288,25 @@ def _first_look(
         if decision is None:
             decision = presence(found)
         if decision.kind is Kind.TAKE:
-            touched = [paths[path] for path in edits.touched(pair_of(change))]
+            touched = [context.words.path(path) for path in edits.touched(pair_of(change))]
             decision = not_ours(touched, policy) or decision
             if not touched:
                 nothing = Evidence("empty", Strength.RECORDED, "it changes no file")
                 decision = presence([*found, nothing])
         decisions.append(decision)
     open_places = [n for n, d in enumerate(decisions) if d.kind is Kind.TAKE] if context.check_content else []
-    if not open_places:
-        return decisions
-    ported = {path for path in mirrored if policy.owner_of(path).kind is OwnerKind.PORT}
-    wanted = {paths[path] for n in open_places for path in edits.touched(pair_of(changes[n]))}
-
-    def index_own() -> CommitIndex:
-        own = Edits(context.repo, [(c.parents[0], c.oid) for c in history.alive if c.parents])
-        return CommitIndex(own, own.paths, wanted)
-
-    # git reads one history while the other's edits are parsed.
-    with ThreadPoolExecutor(1) as beside:
-        indexed = beside.submit(index_own)
-        edits.load(pair_of(changes[n]) for n in open_places)
-        index = indexed.result()
-    looker = Presence(context.repo.objects, context.words, context.repo.tree(context.downstream), mirrored.__contains__)
-    for done, n in enumerate(open_places):
-        context.progress(done, len(open_places), changes[n].label)
-        patches = edits.patches(pair_of(changes[n]))
-        # A ported path was rewritten here, so its content proves nothing: only a recorded port does.
-        if any(paths[patch.change.path] in ported for patch in patches):
-            continue
-        decisions[n] = presence([*evidence[n], *by_content(looker, index, patches)])
+    # A ported path was rewritten here, so its content proves nothing: only a recorded port does.
+    told = [
+        n
+        for n in open_places
+        if all(context.owner(c.path) is not OwnerKind.PORT for c in edits.changes(pair_of(changes[n])))
+    ]
+    looker = Presence(context.repo.objects, context.words, context.repo.tree(context.downstream), context.is_ours)
+    own = [(c.parents[0], c.oid) for c in history.alive if c.parents]
+    contents = by_content(looker, edits, [pair_of(changes[n]) for n in told], own)
+    for done, (n, more) in enumerate(zip(told, contents, strict=True), 1):
+        context.progress(done, len(told), changes[n].label)
+        decisions[n] = presence([*evidence[n], *more])
     return decisions
 
 
@@ -345,9 +336,6 @@ def _missing_background(
     items: Sequence[PlannedChange],
     background: Sequence[Change],
     standing: Standing,
-    edits: Edits,
-    paths: dict[str, str],
-    mirrored: set[str],
     whole: dict[str, int],
 ) -> list[int]:
     """Of the changes around single picks: those that a pick stands on and that downstream does not have."""
@@ -355,5 +343,5 @@ def _missing_background(
     under = standing.over(picked)
     unpicked = {whole[c.oid] for c in background}
     below = sorted({n for place in picked for n in under[place]} & unpicked)
-    decisions = _first_look(context, [standing.changes[n] for n in below], edits, paths, mirrored) if below else []
+    decisions = _first_look(context, [standing.changes[n] for n in below], standing.edits) if below else []
     return [n for n, decision in zip(below, decisions, strict=True) if decision.kind is not Kind.PRESENT]

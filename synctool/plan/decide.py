@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from synctool.plan.history import History
@@ -114,7 +114,9 @@ class Standing:
 
     def over(self, places: Iterable[int], first: int = 0) -> list[dict[int, set[str]]]:
         """For each change the earlier ones, from the place ``first`` on, that it stands on, in the files that the changes at ``places`` touch."""
-        paths = frozenset(path for place in places for path in self.edits.touched(pair_of(self.changes[place])))
+        touching = [pair_of(self.changes[place]) for place in places]
+        self.edits.look(touching)
+        paths = frozenset(path for pair in touching for path in self.edits.touched(pair))
         if not paths:
             return [{} for _ in self.changes]
         found = self._run(range(first, len(self.changes)), paths)
@@ -133,6 +135,7 @@ class Standing:
 
     def _run(self, window: range, paths: frozenset[str]) -> list[dict[int, set[str]]]:
         """``stands_on`` for neighbouring changes; the hunks of those that touch none of the paths are not even read."""
+        self.edits.look(pair_of(self.changes[place]) for place in window)
         followed = set(paths)
         near: list[Pair | None] = []
         for place in window:
@@ -141,7 +144,7 @@ class Standing:
                 near.append(None)
                 continue
             near.append(pair)
-            followed |= {c.path for c in self.edits.paths[pair] if c.old_path in followed}
+            followed |= {c.path for c in self.edits.changes(pair) if c.old_path in followed}
         self.edits.load(pair for pair in near if pair is not None)
         nothing: tuple[FilePatch, ...] = ()
         return stands_on([self.edits.patches(pair) if pair else nothing for pair in near], set(paths))
@@ -211,14 +214,10 @@ def guard_presence(items: list[PlannedChange], standing: Standing) -> list[Plann
 def depend(
     items: list[PlannedChange],
     standing: Standing,
-    matters: set[str],
+    matters: Callable[[str], bool],
     missing: Sequence[int],
-    upstream_paths: dict[str, str],
 ) -> list[PlannedChange]:
-    """Give each taken change its dependencies on the changes at ``missing`` (places in ``standing``), in the paths that are mirrored.
-
-    ``matters`` holds the downstream paths that count, ``upstream_paths`` translates.
-    """
+    """Give each taken change its dependencies on the changes at ``missing`` (places in ``standing``), in the upstream paths that matter."""
     if not missing:
         return items
     under = standing.over(missing, min(missing))
@@ -230,7 +229,7 @@ def depend(
             continue
         found = []
         for place, paths in sorted(under[at[item.change.oid]].items()):
-            counted = tuple(sorted(path for path in paths if upstream_paths[path] in matters))
+            counted = tuple(sorted(filter(matters, paths)))
             if place in absent and counted:
                 on = standing.changes[place]
                 found.append(Dependency(on.oid, on.label, counted))

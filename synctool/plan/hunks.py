@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -12,8 +12,7 @@ from synctool.git.repo import Repo
 
 #: Similarity in percent from which a deleted and an added file count as one that moved: git's own default.
 RENAME_PERCENT = 50
-_HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@[^\n]*\n", re.MULTILINE)
-_SECTION = re.compile(rb"^(?:diff --git |(?:[0-9a-f]{40}|[0-9a-f]{64})$)", re.MULTILINE)
+_RANGES = re.compile(rb"(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _BINARY = re.compile(rb"^(?:Binary files |GIT binary patch)", re.MULTILINE)
 
 Pair = tuple[str, str]
@@ -28,20 +27,42 @@ class Hunk(NamedTuple):
     added: tuple[bytes, ...]
 
 
-class FilePatch(NamedTuple):
+class FilePatch:
     """One path that a commit touches. ``binary`` files, pure renames and mode changes have no hunks."""
 
-    change: PathChange
-    hunks: tuple[Hunk, ...]
-    binary: bool = False
+    __slots__ = ("_hunks", "_unread", "binary", "change")
+
+    def __init__(
+        self, change: PathChange, hunks: tuple[Hunk, ...] = (), binary: bool = False, *, unread: Sequence[bytes] = ()
+    ) -> None:
+        self.change = change
+        self.binary = binary
+        self._hunks = hunks
+        self._unread = unread
+
+    @property
+    def hunks(self) -> tuple[Hunk, ...]:
+        """The edits of the file, in order. Parsed when first asked for: most never are."""
+        if self._unread:
+            self._hunks, self._unread = tuple([_parse_hunk(text) for text in self._unread]), ()
+        return self._hunks
+
+    @property
+    def kind(self) -> str:
+        """Added, deleted, renamed or modified, as git's letter."""
+        return self.change.status if self.change.status in "ADR" else "M"
+
+    def is_like(self, other: FilePatch) -> bool:
+        """Whether the keys may be equal, found out without parsing hunks."""
+        counts = {len(patch._unread or patch._hunks) for patch in (self, other)}
+        return self.binary is other.binary and self.kind == other.kind and len(counts) == 1
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal edits, wherever in the file: hunks without their places, or the blobs of a binary file."""
         if self.binary:
             return (self.change.path, self.change.old_oid, self.change.oid)
-        kind = self.change.status if self.change.status in "ADR" else "M"
-        return (self.change.path, kind, tuple((_squeeze(h.removed), _squeeze(h.added)) for h in self.hunks))
+        return (self.change.path, self.kind, tuple((_squeeze(h.removed), _squeeze(h.added)) for h in self.hunks))
 
 
 def _squeeze(lines: tuple[bytes, ...]) -> bytes:
@@ -50,19 +71,29 @@ def _squeeze(lines: tuple[bytes, ...]) -> bytes:
 
 
 class Edits:
-    """The edits of commits, read when first asked for and kept. ``pairs`` are (parent, commit)."""
+    """The edits of commits, read when first asked for and kept. Commits are named as pairs (parent, commit)."""
 
-    def __init__(self, repo: Repo, pairs: Iterable[Pair]) -> None:
+    def __init__(self, repo: Repo) -> None:
         self.repo = repo
-        self.paths: dict[Pair, list[PathChange]] = commit_diffs(
-            repo, list(dict.fromkeys(pairs)), renames=RENAME_PERCENT
-        )
+        self._changes: dict[Pair, list[PathChange]] = {}
         self._patches: dict[Pair, tuple[FilePatch, ...]] = {}
+
+    def look(self, pairs: Iterable[Pair]) -> None:
+        """Read which paths several commits change, in one process."""
+        wanted = [pair for pair in dict.fromkeys(pairs) if pair not in self._changes]
+        self._changes.update(commit_diffs(self.repo, wanted, renames=RENAME_PERCENT))
 
     def load(self, pairs: Iterable[Pair]) -> None:
         """Read the hunks of several commits in one process."""
         wanted = [pair for pair in dict.fromkeys(pairs) if pair not in self._patches]
-        self._patches.update(read_patches(self.repo, {pair: self.paths[pair] for pair in wanted}))
+        self.look(wanted)
+        self._patches.update(read_patches(self.repo, {pair: self._changes[pair] for pair in wanted}))
+
+    def changes(self, pair: Pair) -> list[PathChange]:
+        """The paths that one commit changes."""
+        if pair not in self._changes:
+            self.look([pair])
+        return self._changes[pair]
 
     def patches(self, pair: Pair) -> tuple[FilePatch, ...]:
         """The hunks of one commit."""
@@ -72,7 +103,7 @@ class Edits:
 
     def touched(self, pair: Pair) -> set[str]:
         """All paths that a commit touches, old names of moved files included."""
-        return {path for change in self.paths[pair] for path in (change.old_path, change.path)}
+        return {path for change in self.changes(pair) for path in (change.old_path, change.path)}
 
 
 def read_patches(repo: Repo, changes: dict[Pair, list[PathChange]]) -> dict[Pair, tuple[FilePatch, ...]]:
@@ -92,38 +123,40 @@ def read_patches(repo: Repo, changes: dict[Pair, list[PathChange]]) -> dict[Pair
         "--inter-hunk-context=0",
     ]
     finished = repo.run("diff-tree", "--stdin", *options, f"-M{RENAME_PERCENT}%", stdin=pairs_input(repo, changes))
-    result: dict[Pair, tuple[FilePatch, ...]] = {}
-    sections = _sections(finished.stdout)
-    for pair, paths in changes.items():
-        next(sections)  # the commit id
-        result[pair] = tuple(_file_patch(change, sections) for change in paths)
-    return result
+    return dict(zip(changes, _patches(finished.stdout, changes), strict=True))
 
 
-def _file_patch(change: PathChange, sections: Iterator[bytes]) -> FilePatch:
-    text = next(sections)
+def _patches(output: bytes, changes: dict[Pair, list[PathChange]]) -> Iterator[tuple[FilePatch, ...]]:
+    """Cut the output at each commit id, file and hunk. No line of a hunk can look like any of these: all begin with +, - or \\."""
+    end = 0
+    output = b"\n" + output
+    following = [pair[1] for pair in changes][1:]
+    for (_, commit), next_commit in zip_longest(changes, following):
+        start = end + 1 + len(commit)
+        end = output.index(f"\n{next_commit}\n".encode(), start) if next_commit else len(output) - 1
+        files = iter(output[start:end].split(b"\ndiff --git ")[1:])
+        yield tuple([_file_patch(change, files) for change in changes[_, commit]])
+
+
+def _file_patch(change: PathChange, files: Iterator[bytes]) -> FilePatch:
+    head, *hunks = next(files).split(b"\n@@ -")
     if change.status == "T":  # git shows a change of type as a deletion and a creation
-        text += next(sections)
-    binary = _BINARY.search(text) is not None
-    return FilePatch(change, () if binary else tuple(_parse_hunks(text)), binary)
+        second, *more = next(files).split(b"\n@@ -")
+        head, hunks = head + b"\n" + second, hunks + more
+    binary = _BINARY.search(head) is not None
+    return FilePatch(change, binary=binary, unread=() if binary else hunks)
 
 
-def _sections(output: bytes) -> Iterator[bytes]:
-    """Cut the output before each commit id and each ``diff --git`` line. No line of a hunk can look like either: all begin with +, - or \\."""
-    starts = [match.start() for match in _SECTION.finditer(output)]
-    for start, end in zip(starts, [*starts[1:], len(output)], strict=True):
-        yield output[start:end]
-
-
-def _parse_hunks(text: bytes) -> Iterator[Hunk]:
-    heads = list(_HUNK.finditer(text))
-    for head, following in zip_longest(heads, heads[1:]):
-        old, old_count, new, new_count = (1 if group is None else int(group) for group in head.groups())
-        lines = text[head.end() : following.start() if following else len(text)].split(b"\n")
-        removed, rest = _side(lines, old_count)
-        added, _ = _side(rest, new_count)
-        # With a count of 0 git names the line *after which* the edit stands.
-        yield Hunk(old - bool(old_count), new - bool(new_count), removed, added)
+def _parse_hunk(text: bytes) -> Hunk:
+    """A hunk from its text after ``@@ -``."""
+    head, *lines = text.split(b"\n")
+    match = _RANGES.match(head)
+    assert match is not None
+    old, old_count, new, new_count = (1 if group is None else int(group) for group in match.groups())
+    removed, rest = _side(lines, old_count)
+    added, _ = _side(rest, new_count)
+    # With a count of 0 git names the line *after which* the edit stands.
+    return Hunk(old - bool(old_count), new - bool(new_count), removed, added)
 
 
 def _side(lines: list[bytes], count: int) -> tuple[tuple[bytes, ...], list[bytes]]:

@@ -1,33 +1,39 @@
 """Whether a change is in downstream already, by its content: the translated edit against downstream's commits and against downstream's tree.
 
-The old and the new side of every file are translated whole, so that protected spans and file rules hold, and the hunks of upstream's own diff are read
-out of them. A file whose translation has another number of lines can't be addressed that way and counts as not found.
+The lines of upstream's own diff are translated as they stand in their file: one by one where no rule sees more than a line of it, else read out of the file
+translated whole. A file whose whole translation has another number of lines can't be addressed that way and counts as not found.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from synctool.git.diff import PathChange
 from synctool.git.objects import ObjectStore
-from synctool.git.tree import SYMLINK, Tree
+from synctool.git.tree import SUBMODULE, SYMLINK, Tree
 from synctool.plan.hunks import Edits, FilePatch, Hunk, Pair
 from synctool.plan.model import Evidence, Strength
+from synctool.translate.linewise import LineWords
 
 #: A line says something when it has at least this many letters and digits: brackets and blank lines repeat everywhere.
 TELLING_CHARACTERS = 3
-_TELLING = re.compile(rb"(?:[0-9A-Za-z\x80-\xff][^0-9A-Za-z\x80-\xff]*){%d}" % TELLING_CHARACTERS)
+_SILENT = bytes(code for code in range(128) if not chr(code).isalnum() and chr(code) != "\n")
 #: Modes of a side that is missing, or a commit of another repository.
-_NO_BLOB = ("000000", "160000")
+_NO_BLOB = ("000000", SUBMODULE)
+#: Modes of what is compared as a whole, not by line.
+_WHOLE = frozenset((SYMLINK, SUBMODULE))
 #: Context lines tried, most first. Without context only a block with this many telling lines counts.
 CONTEXTS = (3, 2, 1)
 BLOCK_LINES = 3
 #: A part of a larger downstream commit proves something from this many telling lines on.
 PART_LINES = 5
+
+#: The files of about this many edits are held at once.
+BATCH_FILES = 1024
 
 Lines = tuple[bytes, ...]
 
@@ -39,6 +45,8 @@ class Words(Protocol):
 
     def content(self, data: bytes, downstream_path: str) -> bytes: ...
 
+    def by_line(self, data: bytes, downstream_path: str) -> LineWords | None: ...
+
 
 class Search(NamedTuple):
     """How many units of an edit (hunks, and moves, modes or whole files) downstream's tree shows; ``telling`` lines among those found."""
@@ -48,31 +56,40 @@ class Search(NamedTuple):
     telling: int
 
 
-@lru_cache(maxsize=1 << 16)
 def telling(lines: Lines) -> int:
     """How many lines say something."""
-    return sum(1 for line in lines if _TELLING.search(line))
+    return sum([len(said) >= TELLING_CHARACTERS for said in b"\n".join(lines).translate(None, _SILENT).split(b"\n")])
 
 
 class _Text:
-    """A downstream file with an index of its lines."""
+    """A downstream file in which blocks of lines are looked for."""
 
     def __init__(self, lines: Lines) -> None:
-        self.lines = lines
-        self.places: defaultdict[bytes, list[int]] = defaultdict(list)
-        for place, line in enumerate(lines):
-            self.places[line].append(place)
+        self.count = len(lines)
+        self._distinct = frozenset(lines)
+        self._joined = b"\n".join([b"", *lines, b""])
 
     def has(self, block: Lines) -> bool:
         """Whether the lines stand there one after another."""
-        if not block:
-            return True
-        counts = [len(self.places.get(line, ())) for line in block]
-        anchor = counts.index(min(counts))
-        return any(
-            place >= anchor and self.lines[place - anchor : place - anchor + len(block)] == block
-            for place in self.places.get(block[anchor], ())
-        )
+        return self._distinct.issuperset(block) and (not block or b"\n".join([b"", *block, b""]) in self._joined)
+
+
+class _Side:
+    """One side of an upstream file: its lines, and what translates them (None: they are translated already)."""
+
+    __slots__ = ("lines", "words")
+
+    def __init__(self, lines: Lines, words: LineWords | None = None) -> None:
+        self.lines = lines
+        self.words = words
+
+    def block(self, start: int, end: int) -> Lines:
+        """Translated lines from ``start`` to before ``end``."""
+        part = self.lines[start:end]
+        return part if self.words is None else self.words(part)
+
+
+_NOTHING = _Side(())
 
 
 def stripped(lines: Iterable[bytes]) -> Lines:
@@ -83,39 +100,67 @@ def stripped(lines: Iterable[bytes]) -> Lines:
 class Presence:
     """Compares translated upstream edits with one downstream tree and with the edits of downstream's commits."""
 
-    def __init__(self, store: ObjectStore, words: Words, tree: Tree, mirrored: Callable[[str], bool]) -> None:
+    def __init__(self, store: ObjectStore, words: Words, tree: Tree, is_ours: Callable[[str], bool]) -> None:
         self.store = store
         self.words = words
         self.tree = tree
-        self.mirrored = mirrored
+        self.is_ours = is_ours
         self._fetched: dict[str, bytes] = {}
-        self._translated = lru_cache(maxsize=1024)(self._translate)
-        self._lines = lru_cache(maxsize=1024)(self._read_lines)
+        self._read_sides: dict[tuple[str, str], _Side | None] = {}
         self._downstream = lru_cache(maxsize=1024)(self._read_downstream)
 
-    def _translate(self, oid: str, path: str) -> tuple[bytes, bool]:
-        """A translated file, and whether it has as many lines as the original, so that upstream's line numbers hold."""
-        data = self._fetched[oid] if oid in self._fetched else self.store.read(oid, "blob")
-        translated = self.words.content(data, path)
-        return translated, translated is data or translated.count(b"\n") == data.count(b"\n")
+    def _read(self, oid: str) -> bytes:
+        return self._fetched[oid] if oid in self._fetched else self.store.read(oid, "blob")
 
-    def _read_lines(self, oid: str, path: str) -> Lines | None:
-        """The lines of a translated file, or None when upstream's line numbers do not hold in it."""
-        translated, aligned = self._translated(oid, path)
-        return tuple(translated.split(b"\n")) if aligned else None
+    def _side(self, oid: str, path: str) -> _Side | None:
+        """An upstream file in downstream's words, or None when upstream's line numbers do not hold in it."""
+        key = oid, path
+        if key not in self._read_sides:
+            self._read_sides[key] = self._read_side(oid, path)
+        return self._read_sides[key]
+
+    def _read_side(self, oid: str, path: str) -> _Side | None:
+        data = self._read(oid)
+        words = self.words.by_line(data, path)
+        if words is not None:
+            return _Side(tuple(data.split(b"\n")), words)
+        translated = self.words.content(data, path)
+        aligned = translated is data or translated.count(b"\n") == data.count(b"\n")
+        return _Side(tuple(translated.split(b"\n"))) if aligned else None
 
     def _read_downstream(self, oid: str) -> _Text:
-        return _Text(stripped(self.store.read(oid, "blob").split(b"\n")))
+        return _Text(stripped(self._read(oid).split(b"\n")))
 
-    def relevant(self, patches: Iterable[FilePatch]) -> list[FilePatch]:
-        """The patches whose downstream path is mirrored."""
-        return [patch for patch in patches if self.mirrored(self.words.path(patch.change.path))]
+    def _sides(self, change: PathChange) -> tuple[_Side, _Side] | None:
+        """The old and the new side of a file, or None when one of them can't be addressed by line."""
+        old = self._side(change.old_oid, self.words.path(change.old_path)) if change.status != "A" else _NOTHING
+        new = self._side(change.oid, self.words.path(change.path)) if change.status != "D" else _NOTHING
+        return None if old is None or new is None else (old, new)
 
-    def fetch(self, patches: Iterable[FilePatch]) -> None:
-        """Read the upstream sides of these patches in one go, since git answers questions one by one slowly. The next call lets go of them."""
-        changes = [patch.change for patch in patches]
-        sides = [(c.old_oid, c.old_mode) for c in changes] + [(c.oid, c.mode) for c in changes]
-        self._fetched = self.store.read_many(oid for oid, mode in sides if mode not in _NO_BLOB)
+    def relevant(self, changes: Iterable[PathChange]) -> list[PathChange]:
+        """The changes of paths that come here."""
+        return [change for change in changes if self.is_ours(change.path)]
+
+    def fetch(self, changes: Sequence[PathChange]) -> None:
+        """Read the files of these changes, on all sides, in one go: git answers questions one by one slowly. The next call lets go of them."""
+        files = [(c.old_oid, c.old_mode) for c in changes] + [(c.oid, c.mode) for c in changes]
+        files += [(here.oid, here.mode) for c in changes if (here := self.tree.get(self.words.path(c.path)))]
+        self._fetched = self.store.read_many(oid for oid, mode in files if mode not in _NO_BLOB)
+        self._read_sides = {}
+
+    def learn(self, patches: Iterable[FilePatch]) -> None:
+        """Translate all lines that will be asked for in one go: many in one text cost less than each in its own."""
+        wanted: defaultdict[LineWords, list[bytes]] = defaultdict(list)
+        for patch in patches:
+            sides = self._sides(patch.change) if _has_lines(patch) else None
+            if sides is None:
+                continue
+            for side, spans in zip(sides, _spans(patch.hunks), strict=True):
+                if side.words is not None:
+                    for start, end in spans:
+                        wanted[side.words] += side.lines[start:end]
+        for words, lines in wanted.items():
+            words.learn(lines)
 
     def search(self, patches: Iterable[FilePatch]) -> Search:
         """Look for an edit in downstream's tree."""
@@ -141,46 +186,57 @@ class Presence:
         if change.status == "R":
             old_path = self.words.path(change.old_path)
             found += old_path == path or self.tree.get(old_path) is None
-        if patch.binary or not patch.hunks or SYMLINK in (here.mode, change.mode):
-            same = here.oid == change.oid or self._same(here.oid, change.oid, path)
+        modes = (here.mode, change.mode)
+        if patch.binary or not patch.hunks or not _WHOLE.isdisjoint(modes):
+            same = here.oid == change.oid or (SUBMODULE not in modes and self._same(here.oid, change.oid, path))
             if units == 0 or patch.hunks:
                 return Search(total if same else 0, total, 1 if same else 0)
             return Search(found, total, 1 if found == total else 0)
-        if self._same(here.oid, change.oid, path):
+        sides, text = self._sides(change), self._downstream(here.oid)
+        if (sides is None or len(sides[1].lines) == text.count) and self._same(here.oid, change.oid, path):
             return Search(total, total, lines)
-        said = 0
-        new_lines = self._lines(change.oid, path)
-        old_lines = () if change.status == "A" else self._lines(change.old_oid, self.words.path(change.old_path))
-        if new_lines is None or old_lines is None:
+        if sides is None:
             return Search(0, total, 0)
-        text = self._downstream(here.oid)
+        said = 0
         for hunk in patch.hunks:
-            if _in_text(text, hunk, new_lines, old_lines):
+            if _in_text(text, hunk, *sides):
                 found += 1
                 said += telling(hunk.added) + telling(hunk.removed)
         return Search(found, total, said)
 
     def _same(self, downstream_oid: str, upstream_oid: str, path: str) -> bool:
-        return self.store.hash("blob", self._translated(upstream_oid, path)[0]) == downstream_oid
+        """Whether the whole file is downstream's once translated."""
+        side = self._side(upstream_oid, path)
+        if side is None:
+            translated = self.words.content(self._read(upstream_oid), path)
+        else:
+            translated = b"\n".join(side.block(0, len(side.lines)))
+        return self.store.hash("blob", translated) == downstream_oid
 
     def translate_patch(self, patch: FilePatch) -> FilePatch | None:
         """A patch in downstream's words, or None when its lines can't be addressed."""
         change = patch.change
         path, old_path = self.words.path(change.path), self.words.path(change.old_path)
         moved = change._replace(path=path, old_path=old_path)
-        if patch.binary or not patch.hunks or SYMLINK in (change.mode, change.old_mode):
+        if not _has_lines(patch):
             return FilePatch(moved, patch.hunks, patch.binary)
-        new_lines = self._lines(change.oid, path) if change.status != "D" else ()
-        old_lines = self._lines(change.old_oid, old_path) if change.status != "A" else ()
-        if new_lines is None or old_lines is None:
+        sides = self._sides(change)
+        if sides is None:
             return None
+        old, new = sides
         hunks = []
         for hunk in patch.hunks:
-            removed = old_lines[hunk.old_at : hunk.old_at + len(hunk.removed)]
-            added = new_lines[hunk.new_at : hunk.new_at + len(hunk.added)]
+            removed = old.block(hunk.old_at, hunk.old_at + len(hunk.removed))
+            added = new.block(hunk.new_at, hunk.new_at + len(hunk.added))
             hunks.append(Hunk(hunk.old_at, hunk.new_at, removed, added))
         # A hunk that only swaps one project's word for the other's says nothing once translated.
         return FilePatch(moved, tuple(h for h in hunks if h.removed != h.added), False)
+
+
+def _has_lines(patch: FilePatch) -> bool:
+    """Whether an edit is one of text lines."""
+    modes = (patch.change.mode, patch.change.old_mode)
+    return not patch.binary and bool(patch.hunks) and _WHOLE.isdisjoint(modes)
 
 
 def _extra_units(change: PathChange) -> int:
@@ -188,78 +244,129 @@ def _extra_units(change: PathChange) -> int:
     return int(change.status == "R") + int(mode)
 
 
-def _in_text(text: _Text, hunk: Hunk, new: Lines, old: Lines) -> bool:
+def _around(at: int, lines: Lines) -> tuple[int, int]:
+    """Where a side of a hunk begins and ends with all the context that is ever looked at."""
+    return max(at - CONTEXTS[0], 0), at + len(lines) + CONTEXTS[0]
+
+
+def _spans(hunks: Sequence[Hunk]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Where the hunks are with their context, on the old and on the new side."""
+    return [_around(h.old_at, h.removed) for h in hunks], [_around(h.new_at, h.added) for h in hunks]
+
+
+def _in_text(text: _Text, hunk: Hunk, old: _Side, new: _Side) -> bool:
     """Whether downstream's file shows the new side of a hunk and no longer the old one."""
     start, end = hunk.new_at, hunk.new_at + len(hunk.added)
     old_start, old_end = hunk.old_at, hunk.old_at + len(hunk.removed)
     says = telling(hunk.added)
+    low, high = _around(start, hunk.added)
+    whole = stripped(new.block(low, high))
     for context in CONTEXTS:
         if context < CONTEXTS[0] and not says:
             return False  # a pure deletion, or brackets only: nothing but full context proves it
-        block = stripped(new[max(start - context, 0) : end + context])
+        block = whole[max(start - context, 0) - low : end + context - low]
         if telling(block) < 2 or not text.has(block):
             continue
         # The old side still there means that this is another place that looks alike. One line of context says too little for that.
         around = max(context, 2)
-        before = stripped(old[max(old_start - around, 0) : old_end + around])
+        before = stripped(old.block(max(old_start - around, 0), old_end + around))
         return telling(before) < 2 or not text.has(before)
-    if says < BLOCK_LINES or not text.has(stripped(new[start:end])):
+    if says < BLOCK_LINES or not text.has(stripped(new.block(start, end))):
         return False
-    return not telling(hunk.removed) or not text.has(stripped(old[old_start:old_end]))
+    return not telling(hunk.removed) or not text.has(stripped(old.block(old_start, old_end)))
 
 
 class CommitIndex:
-    """The edits of downstream's commits, by file and content."""
+    """The edits of downstream's commits, by path."""
 
-    def __init__(self, edits: Edits, pairs: Iterable[Pair], paths: set[str]) -> None:
+    def __init__(self, edits: Edits, pairs: Sequence[Pair], paths: set[str]) -> None:
+        edits.look(pairs)
         near = [pair for pair in pairs if not paths.isdisjoint(edits.touched(pair))]
         edits.load(near)
         self.paths = {path for pair in near for path in edits.touched(pair)}
-        self.keys: dict[str, set[tuple[object, ...]]] = {}
-        self.by_key: defaultdict[tuple[object, ...], list[str]] = defaultdict(list)
+        self._edits = edits
+        self._by_path: defaultdict[str, dict[Pair, FilePatch]] = defaultdict(dict)
         for pair in near:
-            keys = {patch.key for patch in edits.patches(pair)}
-            self.keys[pair[1]] = keys
-            for key in keys:
-                self.by_key[key].append(pair[1])
+            for patch in edits.patches(pair):
+                self._by_path[patch.change.path][pair] = patch
 
     def match(self, patches: Sequence[FilePatch]) -> Evidence | None:
-        """A downstream commit that makes exactly this edit, or makes it among others."""
-        keys = {patch.key for patch in patches}
+        """A downstream commit that makes exactly this edit, or makes it among others; the smallest and then the oldest of several."""
         says = sum(telling(h.added) + telling(h.removed) for p in patches for h in p.hunks) + sum(
             p.binary for p in patches
         )
-        if not keys or not says:
+        if not patches or not says:
             return None
-        holders = set(self.by_key.get(next(iter(keys)), ()))
-        for key in keys:
-            holders &= set(self.by_key.get(key, ()))
-        for commit in sorted(holders, key=lambda oid: (self.keys[oid] != keys, len(self.keys[oid]))):
-            count = len(keys)
-            if self.keys[commit] == keys:
-                return Evidence("patch", Strength.STRONG, f"{commit[:9]} makes the same edit", commit, count, count)
-            strength = Strength.STRONG if says >= PART_LINES else Strength.PARTIAL
-            return Evidence(
-                "commit-hunks", strength, f"{commit[:9]} makes this edit among others", commit, count, count
-            )
-        return None
+        holders = list(self._by_path.get(patches[0].change.path, ()))
+        for patch in patches:
+            holders = self._holding(patch, holders)
+        if not holders:
+            return None
+        sizes = {pair: len(self._edits.patches(pair)) for pair in holders}
+        pair = min(holders, key=sizes.__getitem__)
+        commit, count = pair[1], len(patches)
+        if sizes[pair] == count:
+            return Evidence("patch", Strength.STRONG, f"{commit[:9]} makes the same edit", commit, count, count)
+        strength = Strength.STRONG if says >= PART_LINES else Strength.PARTIAL
+        return Evidence("commit-hunks", strength, f"{commit[:9]} makes this edit among others", commit, count, count)
+
+    def _holding(self, patch: FilePatch, pairs: Sequence[Pair]) -> list[Pair]:
+        """Those of the commits that make the edit of one path."""
+        there = self._by_path.get(patch.change.path, {})
+        likely = [pair for pair in pairs if pair in there and patch.is_like(there[pair])]
+        key = patch.key if likely else None
+        return [pair for pair in likely if there[pair].key == key]
 
 
-def by_content(presence: Presence, index: CommitIndex, patches: Sequence[FilePatch]) -> list[Evidence]:
-    """Evidence from content, strongest first."""
-    relevant = presence.relevant(patches)
-    if not relevant:
-        return []
+def by_content(
+    presence: Presence, edits: Edits, upstream: Sequence[Pair], downstream: Sequence[Pair]
+) -> Iterator[list[Evidence]]:
+    """Evidence from content for each of some upstream commits, strongest first. ``downstream`` are the commits to compare with."""
+    if not upstream:
+        return
+    edits.look(upstream)
+    relevant = [presence.relevant(edits.changes(pair)) for pair in upstream]
+    paths = {presence.words.path(change.path) for changes in relevant for change in changes}
+    # git reads the hunks of both histories while the files are read.
+    with ThreadPoolExecutor(2) as beside:
+        loaded = beside.submit(edits.load, upstream)
+        indexed = beside.submit(CommitIndex, Edits(edits.repo), downstream, paths)
+        for span in _batches(list(map(len, relevant))):
+            presence.fetch([change for changes in relevant[span] for change in changes])
+            loaded.result()
+            batch = [
+                _patches_of(edits.patches(pair), changes)
+                for pair, changes in zip(upstream[span], relevant[span], strict=True)
+            ]
+            presence.learn([patch for patches in batch for patch in patches])
+            for patches in batch:
+                yield _evidence(presence, indexed.result(), patches) if patches else []
+
+
+def _batches(sizes: Sequence[int]) -> Iterator[slice]:
+    """Neighbours that have about ``BATCH_FILES`` files together."""
+    start = files = 0
+    for place, size in enumerate(sizes, 1):
+        files += size
+        if files >= BATCH_FILES or place == len(sizes):
+            yield slice(start, place)
+            start, files = place, 0
+
+
+def _patches_of(patches: Iterable[FilePatch], changes: Iterable[PathChange]) -> list[FilePatch]:
+    wanted = {change.path for change in changes}
+    return [patch for patch in patches if patch.change.path in wanted]
+
+
+def _evidence(presence: Presence, index: CommitIndex, patches: Sequence[FilePatch]) -> list[Evidence]:
     evidence: list[Evidence] = []
-    presence.fetch(relevant)
-    # Translating every hunk is the dear part: not for edits of files that no commit here ever touched.
-    if all(presence.words.path(patch.change.path) in index.paths for patch in relevant):
-        translated = [presence.translate_patch(patch) for patch in relevant]
+    if all(presence.words.path(patch.change.path) in index.paths for patch in patches):
+        translated = [presence.translate_patch(patch) for patch in patches]
         if None not in translated:
             says = [p for p in translated if p is not None and (p.hunks or p.binary or p.change.status != "M")]
             matched = index.match(says)
             evidence += [matched] if matched is not None else []
-    seen = presence.search(relevant)
+    seen = presence.search(patches)
     if seen.found == seen.total and seen.telling:
         evidence.append(Evidence("hunks", Strength.STRONG, "every hunk is in the tree", None, seen.found, seen.total))
     elif seen.found:

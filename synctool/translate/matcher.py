@@ -14,7 +14,7 @@ from typing import NamedTuple
 import ahocorasick
 
 from synctool.policy.model import Rule
-from synctool.translate.needle import needle
+from synctool.translate.needle import find, needle
 
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 NOTHING: frozenset[str] = frozenset()
@@ -144,7 +144,7 @@ class Matcher:
 def _walk(text: str, start: int, end: int, literals: list[Candidate], patterns: list[Pattern]) -> Iterator[Replacement]:
     """Replacements within ``text[start:end]``. Takes literals off the end of their list as it passes them."""
     cursor = start
-    matches = [pattern.regex.search(text, start, end) for pattern in patterns]
+    matches = [find(pattern.regex, text, start, end) for pattern in patterns]
     while True:
         while literals and (
             literals[-1].start < cursor or (literals[-1].start < end and -literals[-1].minus_end > end)
@@ -164,4 +164,4 @@ def _walk(text: str, start: int, end: int, literals: list[Candidate], patterns: 
         yield Replacement(chosen.start, cursor, after, chosen.rule)
         for number, match in enumerate(matches):
             if match is not None and match.start() < cursor:
-                matches[number] = patterns[number].regex.search(text, cursor, end)
+                matches[number] = find(patterns[number].regex, text, cursor, end)

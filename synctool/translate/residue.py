@@ -12,7 +12,7 @@ import ahocorasick
 from synctool.policy.model import Family, Flag, Policy, Rule
 from synctool.translate.families import family_forms, flag_forms
 from synctool.translate.matcher import Span
-from synctool.translate.needle import needle
+from synctool.translate.needle import find_all
 from synctool.translate.vocabulary import compile_rules
 
 
@@ -48,10 +48,7 @@ class ResidueScanner:
     def scan(self, text: str, protected: Sequence[Span]) -> list[Residue]:
         """The leftovers of a translated text, in order, without overlap: the leftmost and of those the longest."""
         hits: list[tuple[int, int, Rule]] = [
-            (match.start(), match.end(), self._settings)
-            for regex in self._regexes
-            if needle(regex) in text
-            for match in regex.finditer(text)
+            (match.start(), match.end(), self._settings) for regex in self._regexes for match in find_all(regex, text)
         ]
         hits += self._word_hits(text)
         starts = [span[0] for span in protected]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from synctool.policy.globs import first_match
 from synctool.policy.model import PathRule, Policy, Protect, Scoped
+from synctool.translate.linewise import LineWords, wide_rules
 from synctool.translate.matcher import Matcher, Replacement, Span
-from synctool.translate.needle import needle
+from synctool.translate.needle import find_all
 from synctool.translate.paths import Collision, PathMap
 from synctool.translate.residue import Residue, ResidueScanner
 from synctool.translate.vocabulary import compile_rules, word_rules
 
 #: As git does: a NUL in the first bytes makes a file binary.
 BINARY_PROBE = 8000
+_AS_THEY_ARE = LineWords()
 
 
 def decode(data: bytes) -> str | None:
@@ -47,6 +49,8 @@ class Translator:
         self._scoped = tuple(rule for rule in (*self._rules, *policy.protected) if rule.is_scoped)
         self._matchers: dict[frozenset[int], Matcher] = {}
         self._residue = ResidueScanner(policy)
+        self._wide = wide_rules([*self._rules, *policy.protected])
+        self._line_words: dict[frozenset[int], LineWords] = {}
         self._off = lru_cache(maxsize=65536)(self._find_off)
 
     @classmethod
@@ -86,6 +90,19 @@ class Translator:
         translated = self.text(text, downstream_path)
         return data if translated is text else translated.encode()
 
+    def by_line(self, data: bytes, downstream_path: str) -> LineWords | None:
+        """What translates single lines of this file to just what ``content`` makes of them there; None where a rule sees more of it than a line."""
+        text = None if self.skips(downstream_path) is not None else decode(data)
+        if text is None:
+            return _AS_THEY_ARE
+        off = self._off(downstream_path)
+        if any(id(rule) not in off and looks(text) for rule, looks in self._wide):
+            return None
+        words = self._line_words.get(off)
+        if words is None:
+            words = self._line_words[off] = LineWords(partial(self.text, downstream_path=downstream_path))
+        return words
+
     def text(self, text: str, downstream_path: str = "") -> str:
         """A text in downstream's words, as if it stood in the given file."""
         return self._matcher(downstream_path).replace(text, self._spans(text, downstream_path))
@@ -100,9 +117,8 @@ class Translator:
         found = [
             ProtectedSpan(match.start(), match.end(), rule)
             for rule in self.policy.protected
-            if id(rule) not in off and needle(rule.pattern) in text
-            for match in rule.pattern.finditer(text)
-            if match.end() > match.start()
+            if id(rule) not in off
+            for match in find_all(rule.pattern, text)
         ]
         return sorted(found, key=lambda span: (span.start, span.end))
 

@@ -45,8 +45,8 @@ def word_rules(policy: Policy) -> list[Scoped]:
     return [*policy.terms, *flags, *policy.families]
 
 
-def compile_rules(rules: list[Scoped]) -> Matcher:
-    """One matcher for a set of rules."""
+def literals_and_patterns(rules: list[Scoped]) -> tuple[list[Literal], list[Pattern]]:
+    """What a set of rules replaces."""
     literals: list[Literal] = []
     patterns: list[Pattern] = []
     for rule in rules:
@@ -58,7 +58,12 @@ def compile_rules(rules: list[Scoped]) -> Matcher:
             more_literals, more_patterns = term_rules(rule)
             literals += more_literals
             patterns += more_patterns
-    return Matcher(literals, patterns)
+    return literals, patterns
+
+
+def compile_rules(rules: list[Scoped]) -> Matcher:
+    """One matcher for a set of rules."""
+    return Matcher(*literals_and_patterns(rules))
 
 
 def path_matcher(policy: Policy) -> Matcher:

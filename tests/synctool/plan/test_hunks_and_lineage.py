@@ -52,7 +52,7 @@ def test_hunks_rebuild_every_file(story, states):
         pairs.append((parent, oid))
         snapshots.append((have, state))
         have, parent = dict(state), oid
-    edits = Edits(story.repo, pairs)
+    edits = Edits(story.repo)
     edits.load(pairs)
     for pair, (before, after) in zip(pairs, snapshots, strict=True):
         rebuilt = dict(before)
@@ -80,7 +80,7 @@ def test_binary_mode_type_and_rename(story):
         },
         first,
     )
-    edits = Edits(story.repo, [(first, second)])
+    edits = Edits(story.repo)
     by_path = {patch.change.path: patch for patch in edits.patches((first, second))}
     assert by_path["b"].binary
     assert not by_path["b"].hunks
@@ -98,7 +98,7 @@ def test_inverse_also_with_other_edits_of_the_file_in_between(story):
     other = story.commit("other", {"f": "".join(["new\n", *lines[1:20], "else\n", *lines[21:]])}, done)
     undo = story.commit("undo", {"f": "".join([*lines[:20], "else\n", *lines[21:]])}, other)
     half = story.commit("half", {"f": "".join(["0!\n", *lines[1:20], "else\n", *lines[21:]])}, other)
-    edits = Edits(story.repo, [(base, done), (other, undo), (other, half)])
+    edits = Edits(story.repo)
     assert is_inverse(edits.patches((other, undo)), edits.patches((base, done)))
     assert not is_inverse(edits.patches((other, half)), edits.patches((base, done)))
 
@@ -120,7 +120,7 @@ def test_lineage_names_everyone_that_blame_names(story, data):
         parent = story.commit(str(number), {"f": "\n".join(lines) + "\n"}, parent)
         commits.append(parent)
     pairs = list(zip([base, *commits], commits, strict=False))
-    edits = Edits(story.repo, pairs)
+    edits = Edits(story.repo)
     under = stands_on([edits.patches(pair) for pair in pairs])
     for place, pair in enumerate(pairs):
         blamed = story.git("blame", "-s", "-l", pair[0], "--", "f").splitlines()
@@ -141,6 +141,6 @@ def test_neighbours_moves_and_deleted_files_count(story):
     move = story.commit("move", {"g": None, "h": "one\ntwo\nthree\nfour\n"}, far)
     edit = story.commit("edit", {"h": "one\ntwo\nthree\nFOUR\n"}, move)
     pairs = [(base, insert), (insert, beside), (beside, far), (far, move), (move, edit)]
-    edits = Edits(story.repo, pairs)
+    edits = Edits(story.repo)
     under = stands_on([edits.patches(pair) for pair in pairs])
     assert under == [{}, {0: {"f"}}, {}, {}, {3: {"h"}}]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from synctool.git import Entry
+from synctool.git.commits import Person, write_commit
 from synctool.plan.build import build_plan
+from synctool.policy import parse_policy
+from synctool.translate.translator import Translator
+from tests.synctool.plan.conftest import POLICY
+
+ADA = Person("Ada", "ada@example.org", 1_700_000_000)
 
 OLD = """import lantern
 
@@ -139,6 +146,52 @@ def test_binary_deletion_mode_move_and_link(story, policy, words, fork, change_f
     done = story.commit("many things", {**down_files, "unrelated": "x\n"}, down)
     assert only(decide(story, policy, words, base, change, done)).kind == "present"
     assert only(decide(story, policy, words, base, change, down)).kind == "take"
+
+
+def test_the_oldest_of_the_smallest_commits_that_make_the_edit_is_named(story, policy, words, fork):
+    base, down = fork
+    change = story.commit("Dim (#1)", {"lantern/run.py": NEW}, base)
+    large = story.commit("much", {"beacon/run.py": ours(NEW), "a": "1\n", "b": "1\n"}, down)
+    back = story.commit("back", {"beacon/run.py": ours(OLD)}, large)
+    first = story.commit("some", {"beacon/run.py": ours(NEW), "a": "2\n"}, back)
+    back = story.commit("back", {"beacon/run.py": ours(OLD)}, first)
+    second = story.commit("some more", {"beacon/run.py": ours(NEW), "b": "2\n"}, back)
+    gone = story.commit("gone", {"beacon/run.py": "print()\n"}, second)
+    evidence = only(decide(story, policy, words, base, change, gone)).evidence[0]
+    assert (evidence.kind, evidence.downstream) == ("commit-hunks", first)
+
+
+def test_files_that_only_translate_whole(story, fork):
+    """A protected span over several lines: single lines of it would be translated otherwise."""
+    policy = parse_policy(POLICY + "[[protect]]\nname = 'quotes'\nregex = '''<<[^>]*>>'''\n")
+    words = Translator.from_policy(policy)
+    base, down = fork
+    text = OLD + "a lantern here\n<<\nsaid of the lantern\nby us all\n>>\nthe end of it\n"
+    change = story.commit("Quote (#1)", {"lantern/run.py": text}, base)
+    right = "# own\n" + ours(text).replace("said of the beacon", "said of the lantern")
+    has = story.commit("all", {"beacon/run.py": right, "x": "1\n"}, down)
+    lacks = story.commit("all", {"beacon/run.py": "# own\n" + ours(text), "x": "1\n"}, down)
+    assert only(decide(story, policy, words, base, change, has)).kind == "present"
+    assert only(decide(story, policy, words, base, change, lacks)).kind == "take"
+
+
+def test_submodules_are_compared_by_the_commit_they_name(story, policy, words, fork):
+    base, down = fork
+    one, two = "1" * 40, "2" * 40
+
+    def with_module(subject, module, parent):
+        tree = story.repo.tree(parent)
+        tree.set("engine", Entry("160000", module))
+        return write_commit(
+            story.repo.objects, tree=tree.write(), parents=[parent], author=ADA, committer=ADA, message=subject
+        )
+
+    before = with_module("engine", one, base)
+    change = with_module("newer engine (#1)", two, before)
+    has = with_module("engine", two, down)
+    lacks = with_module("engine", one, down)
+    assert only(decide(story, policy, words, before, change, has)).kind == "present"
+    assert only(decide(story, policy, words, before, change, lacks)).kind == "take"
 
 
 def test_paths_that_are_not_ours(story, policy, words, fork):
