@@ -139,3 +139,7 @@ class SwiGlu(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _SwiGlu.apply(x)
+
+    def sharded_state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Nothing to save; Megatron's MLP asks each of its parts."""
+        return {}

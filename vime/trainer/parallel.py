@@ -154,6 +154,13 @@ def data_group() -> dist.ProcessGroup:
     return parallel_state.get_data_parallel_group()
 
 
+def data_and_context_group() -> dist.ProcessGroup:
+    """The ranks that hold what this rank holds."""
+    from megatron.core import parallel_state
+
+    return parallel_state.get_data_parallel_group(with_context_parallel=True)
+
+
 def everyone_agrees(good: bool, device: torch.device) -> bool:
     """True when `good` holds on every rank. A collective: each rank must call it."""
     if dist.get_world_size() == 1:

@@ -15,7 +15,7 @@ from vime.convert.families import Entry
 from vime.convert.hf import named_weights
 from vime.convert.shape import ModelShape
 from vime.errors import VimeError
-from vime.trainer import checkpoint, reshard, state
+from vime.trainer import checkpoint, reshard, state, torch_dist
 from vime.trainer.checkpoint import Saved
 from vime.trainer.learner import Learner
 from vime.trainer.parallel import Layout
@@ -35,6 +35,14 @@ class Checkpoints:
         """The newest complete checkpoint of `root`, or `step`, as rank 0 sees it; None when there is none."""
         return self._agree(lambda: checkpoint.find(root, step))
 
+    def find_megatrons(self, root: str | Path, step: int | None) -> Path | None:
+        """The same of a checkpoint that Megatron wrote: its folder."""
+        return self._agree(lambda: torch_dist.find(root, step))
+
+    def fill_from_megatrons(self, folder: Path, model: torch.nn.Module) -> None:
+        """Its weights into `model`."""
+        self._together(lambda: torch_dist.load(model, folder))
+
     def open(self, root: str | Path, iteration: int) -> Saved:
         saved = self._together(lambda: Saved(root, iteration))
         self._together(lambda: saved.run)
@@ -53,7 +61,11 @@ class Checkpoints:
     def fill_from(
         self, root: str | Path, step: int | None, model: torch.nn.Module, shape: ModelShape, option: str
     ) -> None:
-        """Fill `model` from `step` or the newest checkpoint of `root`, which `option` named."""
+        """Fill `model` from `step` or the newest checkpoint of `root`, which `option` named; it may be Megatron's."""
+        folder = self.find_megatrons(root, step)
+        if folder is not None:
+            self.fill_from_megatrons(folder, model)
+            return
         found = self.find(root, step)
         if found is None:
             raise VimeError("no complete checkpoint", where=f"{option} {root}")

@@ -36,6 +36,7 @@ from vime.trainer import (
     pipeline,
     refusals,
     support,
+    torch_dist,
 )
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.clock import Clock
@@ -86,7 +87,8 @@ class Trainer:
     def init(self) -> int:
         """Build everything and load weights; collective. Returns the rollout id to start at.
 
-        Weights come from the newest complete checkpoint of `--load` if there is one, else from `--hf-checkpoint`.
+        Weights come from the newest complete checkpoint of `--load` if there is one, else from `--hf-checkpoint`. One that Megatron
+        wrote starts a new run from its weights.
         `restored` then holds the blob given to `save` (the data cursor), or None for a fresh start.
         """
         refusals.check_flags(self.args)
@@ -130,7 +132,7 @@ class Trainer:
         if self.args.use_opd and self.args.opd_type == "megatron":
             self._load_named(TEACHER, "opd_teacher_load", self.args.opd_teacher_ckpt_step)
         if resume is None:
-            self._load_hf(self.args.hf_checkpoint)
+            self._load_start()
         else:
             saved = self.checkpoints.open(self.args.load, resume)
             self.checkpoints.fill(self.model, self.shape, saved)
@@ -178,6 +180,17 @@ class Trainer:
     def _load_hf(self, directory: str | Path) -> None:
         hf.load_hf(self.model, directory, self.shape, self.cut, self.blocks)
 
+    def _load_start(self) -> None:
+        """The weights of a run that begins."""
+        root = self.args.load
+        folder = self.checkpoints.find_megatrons(root, self.args.ckpt_step) if root else None
+        if folder is None:
+            self._load_hf(self.args.hf_checkpoint)
+            return
+        if self.rank == 0:
+            log.warning("%s is Megatron's: a new run starts from its weights, with an optimizer of its own", folder)
+        self.checkpoints.fill_from_megatrons(folder, self.model)
+
     def _load_reference(self, resume: int | None) -> None:
         """From --ref-load; after a resume, when the reference follows the policy, from beside the policy's checkpoint."""
         if resume is None or not self.args.ref_update_interval:
@@ -188,11 +201,12 @@ class Trainer:
         self.weights.keep(REFERENCE)
 
     def _load_named(self, name: str, flag: str, step: int | None) -> None:
-        """Read the weights at `flag`, a checkpoint of ours (at `step`, or its newest) or a Hugging Face directory, and keep them."""
+        """Read the weights at `flag`, a checkpoint of ours or Megatron's (at `step`, or its newest) or a Hugging Face directory, and
+        keep them."""
         source, option = getattr(self.args, flag), f"--{flag.replace('_', '-')}"
         if not source:
             raise VimeError(f"the flags need another policy's weights ({name})", hint=f"give {option}")
-        if (Path(source) / checkpoint.MARKER).exists():
+        if (Path(source) / checkpoint.MARKER).exists() or torch_dist.find(source, step) is not None:
             self.checkpoints.fill_from(source, step, self.model, self.shape, option)
         else:
             self._load_hf(source)
@@ -208,7 +222,7 @@ class Trainer:
 
     def _find_checkpoint(self) -> int | None:
         root = self.args.load
-        if not root:
+        if not root or self.checkpoints.find_megatrons(root, self.args.ckpt_step) is not None:
             return None
         found = self.checkpoints.find(root, self.args.ckpt_step)
         if self.rank == 0:
