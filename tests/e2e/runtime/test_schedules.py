@@ -156,14 +156,21 @@ def test_updates_in_flight_on_two_engines(work: Path, start: Callable[..., subpr
         ("fully-async", ()),
         ("fully-async-partial", ("--partial-rollout",)),
         ("in-flight-long", ("--flush-cache-interval", "2", "--partial-rollout")),
+        (
+            "fully-async-durable",
+            (
+                *("--partial-rollout", "--save", "{work}/durable", "--save-interval", "10"),
+                *("--rollout-data-transport", "straw", "--rollout-queue-online-gc", "--rollout-queue-segment-mib", "1"),
+            ),
+        ),
     ],
 )
 def test_two_hundred_steps_leave_no_descriptor_behind(
     work: Path, start: Callable[..., subprocess.Popen[str]], name: str, flags: tuple[str, ...]
 ) -> None:
     """Public report vime#441: a PipelineRL run with periodic flushes died of file descriptors after many updates."""
-    steps, schedule = 200, name.removesuffix("-partial").removesuffix("-long")
-    process = start(name, steps, "--rollout-schedule", schedule, *flags)
+    steps, schedule = 200, name.removesuffix("-partial").removesuffix("-long").removesuffix("-durable")
+    process = start(name, steps, "--rollout-schedule", schedule, *(flag.format(work=work) for flag in flags))
     run_id = f"{name}-{os.getpid()}"
     counts = []
     assert process.stdout is not None

@@ -200,6 +200,17 @@ def test_a_folder_that_cannot_be_made(straw_args: Callable[..., Namespace], tmp_
         DurableStore(args, RolloutDataSourceWithBuffer(args))
 
 
+def test_no_step_leaves_a_descriptor_behind(open_durable: Open) -> None:
+    """Packs fill and are freed, checkpoints come and go; public report vime#441 is of a run that died of descriptors after many updates."""
+    store = open_durable(-1, "--rollout-queue-online-gc", "--rollout-queue-segment-mib", "1")
+    counts = []
+    for number in range(40):
+        step(store, number, save=number % 4 == 3)
+        if number in (11, 39):
+            counts.append(len([*Path("/proc/self/fd").iterdir()]))
+    assert counts[1] <= counts[0] + 2, counts
+
+
 def test_too_few_descriptors_are_told_at_the_start(straw_args: Callable[..., Namespace], monkeypatch: Any) -> None:
     from vime import environment
 
