@@ -5,6 +5,7 @@
                         optimizer_tp00.pt   its optimizer state; optimizer_00003.pt, one a rank, when ranks share it
                         rank_00000.pt       random states
                         run.pt              rollout id, schedule position, and the caller's blob (data cursor)
+                        *.distcp, ...       with --ckpt-format torch_dist, the weights once more (see `torch_dist`)
     <root>/latest_checkpointed_iteration.txt    the newest complete one, written last
 
 A directory is filled under a temporary name, synced, renamed, and only then named by the marker, so a crash at any point
@@ -22,7 +23,7 @@ import random
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,7 +95,10 @@ def part_name(cut: Cut) -> str:
 class Writing:
     """A checkpoint that is being written, on a thread of its own; `finish` makes it count."""
 
-    def __init__(self, root: str | Path, iteration: int, place: Place, parts: dict[str, Any]) -> None:
+    def __init__(
+        self, root: str | Path, iteration: int, place: Place, parts: dict[str, Any], beside: Sequence[str]
+    ) -> None:
+        self._beside = beside
         self._root, self._iteration, self._place = Path(root), iteration, place
         self.final = _directory(root, iteration)
         self._staging = self.final.with_name(f"{self.final.name}.incomplete")
@@ -107,6 +111,8 @@ class Writing:
         try:
             for kind, name in self._place.files().items():
                 self._written[name] = _write(self._staging / name, parts[kind])
+            for name in self._beside:
+                self._written[name] = _facts(self._staging / name)
         except OSError as error:
             self._failure = f"rank {self._place.rank}: {error}"
 
@@ -137,10 +143,17 @@ class Writing:
         return self.final
 
 
-def begin(root: str | Path, iteration: int, place: Place, parts: dict[str, Callable[[], Any]]) -> Writing:
+def begin(
+    root: str | Path,
+    iteration: int,
+    place: Place,
+    parts: dict[str, Callable[[], Any]],
+    beside: Callable[[Path], Sequence[str]] | None = None,
+) -> Writing:
     """Start to write checkpoint `iteration`; a collective. `parts` gives each kind's value, called only where it is written.
 
-    What they give must not change until `Writing.finish`.
+    What they give must not change until `Writing.finish`. `beside`, a collective, is given the folder first and returns the names
+    of the files that this rank has put there.
     """
     staging = _directory(root, iteration)
     staging = staging.with_name(f"{staging.name}.incomplete")
@@ -148,7 +161,8 @@ def begin(root: str | Path, iteration: int, place: Place, parts: dict[str, Calla
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     dist.barrier()
-    return Writing(root, iteration, place, {kind: parts[kind]() for kind in place.files()})
+    names = beside(staging) if beside is not None else ()
+    return Writing(root, iteration, place, {kind: parts[kind]() for kind in place.files()}, names)
 
 
 def find(root: str | Path, step: int | None = None) -> int | None:
@@ -281,6 +295,10 @@ def _write(path: Path, value: Any) -> dict[str, Any]:
         torch.save(value, stream)
         stream.flush()
         os.fsync(stream.fileno())
+    return _facts(path)
+
+
+def _facts(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": _digest(path)}
 
 

@@ -23,6 +23,8 @@ TESTED = ("0.16.1",)
 # Each of these creates buffers on a CUDA device by name. `tests/vime/trainer/test_cpu.py` fails when one of them stops
 # doing so (remove it here) or when the trainer reaches a new one.
 _MODULES = (
+    "megatron.core.dist_checkpointing.strategies.filesystem_async",
+    "megatron.core.dist_checkpointing.strategies.state_dict_saver",
     "megatron.core.distributed.param_and_grad_buffer",
     "megatron.core.models.common.embeddings.rotary_pos_embedding",
     "megatron.core.optimizer.clip_grads",

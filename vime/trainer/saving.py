@@ -81,9 +81,11 @@ class Checkpoints:
         *,
         optimizer: bool = True,
         later: bool = False,
+        megatrons: bool = False,
     ) -> Path:
         """Write `learner` as it stands after rollout `rollout_id`, with what `run` says of the run (plain values, tensors).
 
+        `megatrons`: its weights also as Megatron writes them.
         `later`: from a copy, beside what follows; it counts from the next `finish` on.
         """
         names = self._names(learner.model, shape)
@@ -99,6 +101,7 @@ class Checkpoints:
                 "rank": checkpoint.random_states,
                 "run": lambda: run | {"rollout_id": rollout_id, "scheduler_steps": learner.scheduler.num_steps},
             },
+            (lambda folder: torch_dist.save(learner.model, shape, folder, rollout_id)) if megatrons else None,
         )
         if later:
             self._writing.append(writing)

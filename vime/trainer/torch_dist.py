@@ -4,25 +4,29 @@
     <root>/iter_0000012/ or <root>/release/     metadata.json, .metadata, *.distcp, common.pt
 
 Tensors lie there by the names of the whole model, cut into pieces that any layout of ranks puts together for itself. Only weights
-are read: how a run goes on is in `checkpoint`'s format. `.metadata` is a pickle, so read folders of people you trust; common.pt,
-which holds objects of the program that wrote it, is left alone.
+are read and written: how a run goes on is in `checkpoint`'s format. `.metadata` is a pickle, so read folders of people you trust;
+common.pt, which holds objects of the program that wrote it, is left alone.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from pickle import PickleError
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from vime.convert.hf import named_weights
+from vime.convert.shape import ModelShape
 from vime.errors import VimeError
 from vime.trainer import parallel
-from vime.trainer.checkpoint import MARKER
+from vime.trainer.checkpoint import MANIFEST, MARKER
 
 _METADATA = "metadata.json"
+_LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
 #: Norms that Transformer Engine has in the projection that follows, or not, and Megatron's local layers otherwise: both names.
 _NORMS = (
     ("self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"),
@@ -33,7 +37,8 @@ _NORMS = (
 
 
 def find(root: str | Path, step: int | None = None) -> Path | None:
-    """The folder of `step`, or of the newest one, where Megatron wrote it in this format; `root` itself may be one. Else None."""
+    """The folder of `step`, or of the newest one, where Megatron wrote it in this format; `root` itself may be one. Else None, also
+    where a checkpoint of ours has this format beside its own."""
     root = Path(root)
     names = [f"iter_{step:07d}"] if step is not None else ["", *_marked(root)]
     return next((root / name for name in names if _backend(root / name) == "torch_dist"), None)
@@ -48,6 +53,8 @@ def _marked(root: Path) -> list[str]:
 
 
 def _backend(folder: Path) -> str | None:
+    if (folder / MANIFEST).exists():
+        return None
     try:
         found = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -97,6 +104,36 @@ def load(model: Any, folder: Path) -> None:
     weights = named_weights(model)
     for name, value in found.items():
         weights[name].copy_(value)
+
+
+@torch.no_grad()
+def save(model: Any, shape: ModelShape, folder: Path, iteration: int) -> list[str]:
+    """Write the weights of `model` to an empty `folder`, by the names of layers with Transformer Engine; a collective. Returns the
+    files of this rank."""
+    from megatron.core import dist_checkpointing
+
+    # So do scripts of models with experts, which list the layers that have them.
+    described = sharded(model, apart=shape.experts is not None)
+    for one in described.values():
+        one.key = _with_engine(one.key, shape)
+    described |= {"iteration": iteration, "checkpoint_version": 3.0}
+    dist_checkpointing.save(described, str(folder))
+    rank = dist.get_rank()
+    own = [path.name for path in folder.glob(f"__{rank}_*.distcp")]
+    return sorted(own) + ([_METADATA, ".metadata", "common.pt"] if rank == 0 else [])
+
+
+def _with_engine(name: str, shape: ModelShape) -> str:
+    """What Megatron calls a tensor of a layer with Transformer Engine, given its name in a local layer."""
+    apart = [] if shape.latent is None else [0, 2, 3]
+    layer = _LAYER.match(name)
+    if layer is not None and shape.has_experts(int(layer[1])):
+        apart.append(1)
+    for number in apart:
+        one, other = _NORMS[number]
+        if name.endswith(f".{one}"):
+            return name.removesuffix(one) + other
+    return name
 
 
 def sharded(model: Any, apart: bool) -> dict[str, Any]:

@@ -258,7 +258,8 @@ class Trainer:
         if self.args.ref_update_interval and REFERENCE in self.weights:
             with self.weights.as_model(REFERENCE):
                 write(root / REFERENCE, rollout_id, self.actor, self.shape, run, optimizer=False)
-        return write(root, rollout_id, self.actor, self.shape, run | {"blob": blob})
+        megatrons = self.args.ckpt_format == "torch_dist"
+        return write(root, rollout_id, self.actor, self.shape, run | {"blob": blob}, megatrons=megatrons)
 
     def iter_hf_weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
         """(Hugging Face name, whole tensor) of every weight, gathered over ranks; collective, to be exhausted.

@@ -8,13 +8,14 @@ from typing import Any
 import rank_jobs
 
 
-def run_ranks(world: int, jobs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The outcome of every job on every rank; fails with the tracebacks when there are any."""
+def run_ranks(world: int, jobs: dict[str, dict[str, Any]], *, daemon: bool = True) -> list[dict[str, Any]]:
+    """The outcome of every job on every rank; fails with the tracebacks when there are any. A `daemon` starts no processes itself."""
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     ports = context.Queue()
     processes = [
-        context.Process(target=rank_jobs.run, args=(r, world, ports, jobs, results), daemon=True) for r in range(world)
+        context.Process(target=rank_jobs.run, args=(r, world, ports, jobs, results), daemon=daemon)
+        for r in range(world)
     ]
     for process in processes:
         process.start()

@@ -104,6 +104,12 @@ CHECKPOINT = Section(
         ),
         integer("--ref-ckpt-step", None, "step of --ref-load"),
         integer("--ckpt-step", None, "step of --load", default_text="the newest complete one"),
+        choice(
+            "--ckpt-format",
+            "torch",
+            ("torch", "torch_dist"),
+            "torch_dist: checkpoints also hold the weights as Megatron's own do, for programs that read those",
+        ),
         switch("--async-save", "write checkpoints beside training"),
         switch("--no-save-optim", "leave the optimizer out of checkpoints; they cannot be resumed exactly"),
     ),
