@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from vime.arguments.model_shape import contradictions, shape_flags
-from vime.errors import Problem
+from vime.errors import Problem, VimeError
 
 #: Head sizes that vLLM's attention on a CPU has kernels for. With another the server starts, and the first request kills it.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -115,6 +115,19 @@ def parallel(args: Namespace) -> Iterator[Problem]:
             )
 
 
+def stages(args: Namespace) -> Iterator[Problem]:
+    count = args.pipeline_model_parallel_size
+    if count == 1 or args.num_layers is None:
+        return
+    from vime.convert.cut import layers_of_stages
+
+    outer = args.decoder_first_pipeline_num_layers, args.decoder_last_pipeline_num_layers
+    try:
+        layers_of_stages(args.num_layers, count, *outer)
+    except VimeError as error:
+        yield Problem(error.title, error.hint)
+
+
 def model_agrees(args: Namespace) -> Iterator[Problem]:
     """Public report slime#1059: a model script that disagrees with the checkpoint trained silently wrong."""
     yield from contradictions(args, shape_flags(args.hf_config), f"{args.hf_checkpoint}/config.json")
@@ -171,4 +184,4 @@ def _nearest_multiples(wanted: int, unit: int) -> str:
     return " or ".join(str(value) for value in (below, below + unit) if value)
 
 
-SIZE_CHECKS = (lengths, batches, group_size, parallel, model_agrees, engine_kernels)
+SIZE_CHECKS = (lengths, batches, group_size, parallel, stages, model_agrees, engine_kernels)

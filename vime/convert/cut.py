@@ -48,7 +48,7 @@ class Cut:
 
     def layers(self, shape: ModelShape) -> range:
         """The layers of this stage, counted over the whole model. Raises VimeError when they cannot be spread like that."""
-        counts = _layer_counts(shape.layers, self.stage.size, self.first_layers, self.last_layers)
+        counts = layers_of_stages(shape.layers, self.stage.size, self.first_layers, self.last_layers)
         start = sum(counts[: self.stage.rank])
         return range(start, start + counts[self.stage.rank])
 
@@ -77,7 +77,8 @@ class Cut:
 
 
 @functools.cache
-def _layer_counts(layers: int, stages: int, first: int | None, last: int | None) -> tuple[int, ...]:
+def layers_of_stages(layers: int, stages: int, first: int | None, last: int | None) -> tuple[int, ...]:
+    """How many of `layers` each stage has, `first` and `last` of them given for the outer ones. Raises VimeError when that does not come out even."""
     counts: list[int | None] = [None] * stages
     if stages > 1:
         counts[0], counts[-1] = first, last
