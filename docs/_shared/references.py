@@ -200,6 +200,29 @@ def troubles(language: str) -> str:
     return "\n".join(lines)
 
 
+def algorithms(language: str) -> str:
+    """The trainer's formulas, what each is held against, and how far the tests found it from that."""
+    import json
+    import tomllib
+    from pathlib import Path
+
+    here = Path(__file__)
+    known = tomllib.loads((here.parent / "algorithms.toml").read_text(encoding="utf-8"))
+    measured = json.loads((here.parents[2] / "benchmarks/results/algorithms.json").read_text(encoding="utf-8"))
+    heads = {
+        "en": ("Formula", "Held against", "Largest difference", "By"),
+        "zh": ("公式", "对照", "最大差", "测试"),
+    }[language]
+    lines = [f"| # | {' | '.join(heads)} |", "|---|---|---|---|---|"]
+    for one in known["algorithm"]:
+        names = known["figures"] if language == "zh" else {}
+        figures = "; ".join(f"{names.get(name, name)}: {value:g}" for name, value in measured[one["id"]].items())
+        tests = "; ".join(f"`{test.rpartition('/')[2]}`" for test in one["tests"])
+        cells = (one["id"], one[language], one[f"against_{language}"], figures, tests)
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines)
+
+
 def _flag(text: str) -> str:
     return _cell(re.sub(r"(--[\w-]+)", r"`\1`", text))
 
@@ -237,6 +260,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "transports": transports,
     "engine-flags": engine_flags,
     "patches": patches,
+    "algorithms-en": lambda: algorithms("en"),
+    "algorithms-zh": lambda: algorithms("zh"),
     "troubles-en": lambda: troubles("en"),
     "troubles-zh": lambda: troubles("zh"),
 }

@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # helpers are plain modules, also for spawned ranks
 
+import figures
 import tiny_models
 import torch
 
@@ -24,6 +25,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     parallel.destroy_process_groups()
+
+
+def pytest_sessionfinish() -> None:
+    figures.write()
 
 
 @pytest.fixture(scope="session")

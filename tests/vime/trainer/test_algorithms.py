@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from figures import note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def test_gspo_clips_the_geometric_mean_of_a_sequences_ratios(seed: int) -> None:
         ratio = math.exp(statistics.fmean(chosen)) if chosen else 1.0
         expected += [max(-ratio * a, -min(max(ratio, 0.95), 1.07) * a) for a in of_token]
     torch.testing.assert_close(loss(log_ratio), torch.tensor(expected, dtype=torch.float64))
+    note("C3", "loss of the sequence's mean ratio", loss(log_ratio), expected)
     assert torch.autograd.gradcheck(loss, log_ratio.clone().requires_grad_())
 
 
@@ -78,6 +80,8 @@ def test_cispo_keeps_the_gradient_of_every_token(seed: int) -> None:
     assert token.clipped.tolist() == [float(w != r) for w, r, _, _ in weights]
     (gradient,) = torch.autograd.grad(token.loss.sum(), current)
     assert gradient.tolist() == pytest.approx([-w * a for w, _, _, a in weights])
+    note("C4", "loss", token.loss, [-w * a * lp for w, _, lp, a in weights])
+    note("C4", "gradient", gradient, [-w * a for w, _, _, a in weights])
 
 
 def test_reinforce() -> None:
@@ -87,6 +91,9 @@ def test_reinforce() -> None:
     assert torch.equal(token.loss, -advantages * log_probs)
     (gradient,) = torch.autograd.grad(token.loss.sum(), current)
     assert torch.equal(gradient, -advantages)
+    note(
+        "C5", "loss and gradient", torch.cat((token.loss, gradient)), torch.cat((-advantages * log_probs, -advantages))
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -100,6 +107,7 @@ def test_drifted_sequences_lose_their_negative_tokens(seed: int) -> None:
         expected += [float(not (drifted and a < 0)) for a in of_token]
     own = losses.off_policy_sequence_mask(log_ratio.clone().requires_grad_(), advantages, mask, LENGTHS, delta)
     assert own.tolist() == expected
+    note("C8", "tokens that are kept", own, expected)
     assert 0 in expected
     assert not own.requires_grad
 
@@ -116,6 +124,12 @@ def test_value_loss(seed: int) -> None:
     assert token.clipped.tolist() == [
         float((n - r) ** 2 > (v - r) ** 2) for (v, _, r), n in zip(rows, near, strict=True)
     ]
+    note(
+        "C12",
+        "value loss",
+        token.loss,
+        [max((v - r) ** 2, (n - r) ** 2) for (v, _, r), n in zip(rows, near, strict=True)],
+    )
     assert torch.autograd.gradcheck(
         lambda v: losses.clipped_value_loss(v, old, returns, 0.2).loss, values.clone().requires_grad_()
     )
@@ -173,6 +187,8 @@ def test_corrections(
         weights = [w / mean for w in weights]
     assert found.weights.tolist() == pytest.approx(weights, rel=1e-9)
     assert found.keep.tolist() == keep
+    note("C7", "weights of token, sequence and geometric mean, truncated, clipped or masked", found.weights, weights)
+    note("C7", "tokens that rejection and veto keep", found.keep, keep)
     assert not found.weights.requires_grad
 
 
@@ -207,6 +223,7 @@ def test_chunked_scan_equals_the_recurrence(seed: int, rows: int, length: int, f
     for t in range(length - 2, -1, -1):
         expected[:, t] += factor * expected[:, t + 1]
     torch.testing.assert_close(suffix_sums(values, factor, chunk), expected, rtol=1e-12, atol=1e-12)
+    note("C1", "discounted sums in chunks", suffix_sums(values, factor, chunk), expected)
 
 
 def test_a_long_sequence_does_not_lose_precision() -> None:
@@ -228,6 +245,7 @@ def test_generalised_advantages(gamma: float, lam: float) -> None:
         expected += out[::-1]
     advantages, returns = generalized_advantages(rewards, values, LENGTHS, gamma, lam)
     assert advantages.tolist() == pytest.approx(expected, abs=1e-6)
+    note("C1", "generalised advantages", advantages, expected)
     assert returns.tolist() == pytest.approx([a + v for a, v in zip(expected, values.tolist(), strict=True)], abs=1e-6)
 
 
@@ -301,6 +319,7 @@ def test_exact_centering_cancels_the_mean_score(seed: int, rule: str) -> None:
     (own,) = torch.autograd.grad(term.term.sum(), logits, retain_graph=True)
     assert expected.abs().max() > 0.01  # there is something to cancel
     torch.testing.assert_close(own, expected, rtol=1e-10, atol=1e-12)
+    note("C9", "mean score over a nucleus, centred", own, expected)
     torch.testing.assert_close(term.train_mass, torch.ones(3, dtype=torch.float64))
 
 
@@ -320,6 +339,12 @@ def test_head_centering_is_exact_when_the_tail_is_proportional(seed: int, rule: 
         (own,) = torch.autograd.grad(term.term.sum(), logits, retain_graph=True, allow_unused=True)
         own = torch.zeros_like(logits) if own is None else own
         torch.testing.assert_close(own, mean_score(logits, q, full, RULES[rule]), rtol=1e-6, atol=1e-9)
+        note(
+            "C9",
+            "mean score over a head with a proportional tail, centred",
+            own,
+            mean_score(logits, q, full, RULES[rule]),
+        )
         torch.testing.assert_close(term.sampler_mass, head_mass[:, 0])
 
 

@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 import torch
+from figures import note
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def test_ppo_clip(low: float, high: float, dual: float | None) -> None:
     expected = [ppo_by_hand(lp, old, a, low, high, dual) for lp, old, a in rows]
     torch.testing.assert_close(token.loss, torch.tensor([e[0] for e in expected], dtype=torch.float64))
     assert token.clipped.tolist() == [e[1] for e in expected]
+    note("C2", "loss with clip and dual clip", token.loss, [e[0] for e in expected])
     assert torch.autograd.gradcheck(
         lambda lp: ppo_clip(lp - OLD, ADVANTAGE, low, high, dual).loss, CURRENT.clone().requires_grad_()
     )
@@ -62,6 +64,7 @@ def test_kl_estimators(kind: str, unbiased: bool) -> None:
         expected = [e * r for e, r in zip(expected, ratio.tolist(), strict=True)]
     own = kl_estimate(CURRENT, reference, kind, ratio)
     torch.testing.assert_close(own, torch.tensor(expected, dtype=torch.float64))
+    note("C6", "k1, k2, k3, low-var, each also unbiased", own, expected)
     assert torch.autograd.gradcheck(
         lambda lp: kl_estimate(lp, reference, kind, torch.exp(lp - OLD) if unbiased else None),
         CURRENT.clone().requires_grad_(),
@@ -85,6 +88,7 @@ def test_kl_estimators_are_unbiased_where_they_claim_to_be() -> None:
 
 def test_negative_log_likelihood() -> None:
     assert torch.equal(negative_log_likelihood(CURRENT).loss, -CURRENT)
+    note("C12", "supervised loss", negative_log_likelihood(CURRENT).loss, -CURRENT)
 
 
 # -- advantages ----------------------------------------------------------------------------------------------------
@@ -101,6 +105,7 @@ def test_group_normalisation_uses_each_groups_own_statistics(groups: list[list[f
         spread = statistics.stdev(group) + 1e-6 if use_std and len(group) > 1 else 1.0
         expected += [(r - statistics.fmean(group)) / spread if len(group) > 1 else 0.0 for r in group]
     assert own == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    note("C1", "group normalisation", own, expected)
 
 
 def test_siblings_of_a_rollout_count_once() -> None:
@@ -137,6 +142,8 @@ def test_whitening_is_the_same_however_tokens_are_spread(tokens: list[tuple[floa
     # Tokens that the mask leaves out have no advantage: theirs is a distance in units of a spread that they are no part of.
     expected = [(v - mean) / scale for v in kept]
     assert own[masks != 0].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    if len(kept) > 1 and statistics.stdev(kept) > 1e-3:
+        note("C1", "whitening over 1 to 4 ranks", own[masks != 0], expected)
 
 
 @given(st.floats(-3, 3), st.integers(2, 500), st.integers(1, 4))

@@ -13,6 +13,7 @@ import numpy
 import pytest
 import rank_jobs
 import torch
+from figures import note
 from rank_pool import run_ranks
 
 BASE: dict[str, Any] = {"adam_eps": 1e-3, "clip_grad": 0.5}
@@ -119,7 +120,11 @@ def test_two_processes_equal_one(outcomes: list[dict[str, Any]], checkpoints: di
             for key in one:
                 if key.startswith("train/"):
                     assert two[key] == pytest.approx(one[key], rel=1e-4, abs=2e-5), key
+            entry, cut = ("C14" if name.startswith("cp2") else "C13"), f"two processes, {name[:3]}"
+            note(entry, f"{cut}: loss", two["train/loss"], one["train/loss"])
+            note(entry, f"{cut}: gradient norm", two["train/grad_norm"], one["train/grad_norm"])
         for key, expected in single["weights"].items():
+            note(entry, f"{cut}: weights after three steps", pair["weights"][key], expected)
             assert numpy.abs(pair["weights"][key] - expected).max() <= 1e-5, key
         for own, expected in zip(pair["log_probs"], single["log_probs"], strict=True):
             assert numpy.abs(own - expected).max() <= 2e-4

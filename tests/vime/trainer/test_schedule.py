@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from figures import note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import make_args, make_samples
@@ -222,6 +223,8 @@ def test_objective_equals_its_reference_however_it_is_cut(
     own = losses_and_gradients(args, data, batches, theta)
     loss, gradient = reference(args, data, theta)
     assert own["metrics"]["loss"] == pytest.approx(loss, rel=1e-5, abs=1e-6)
+    note("C13", "loss over any ranks, micro-batches and siblings", own["metrics"]["loss"], loss)
+    note("C13", "gradient over any ranks, micro-batches and siblings", own["gradient"].double(), gradient)
     torch.testing.assert_close(own["gradient"].double(), gradient, rtol=1e-4, atol=1e-6)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from figures import note
 from tiny_models import VOCAB, make_args, make_checkpoint, make_samples
 from transformers import AutoModelForCausalLM
 
@@ -89,6 +90,7 @@ def test_replayed_log_probabilities_are_the_engines(
     trainer = new_trainer("qwen3", **flags)
     report = trainer.parity(samples)
     assert report.max < 2e-5
+    note("C10", "replayed log-probabilities, temperature 0.6, top-p 0.8", report.max, 0.0)
     metrics = trainer.train(0, samples)
     assert metrics["train/train_rollout_logprob_abs_diff"] < 1e-5
     for sample in samples:  # without the record the same weights look different
@@ -185,6 +187,8 @@ def test_a_centred_step_equals_a_plain_reimplementation(
     metrics = trainer.train(0, samples)
     assert metrics["train/pg_loss"] == pytest.approx(loss, rel=1e-4)
     assert metrics["train/grad_norm"] == pytest.approx(norm, rel=1e-4)
+    note("C9", "loss of a centred step", metrics["train/pg_loss"], loss)
+    note("C9", "gradient norm of a centred step, relative", metrics["train/grad_norm"] / norm, 1.0)
     assert abs(metrics["train/sc_correction"]) > 1e-3
     assert metrics["train/sc_sampler_head_mass"] <= 1 + 1e-5
 
