@@ -80,7 +80,7 @@ def load(model: Any, folder: Path) -> None:
         wanted = {name: one for name, one in sharded(model, apart).items() if not isinstance(one, ShardedObject)}
         for one in wanted.values():
             one.key = _as_held(one.key, held)
-        if missing := sorted({one.key for one in wanted.values()} - held):
+        if missing := _of_all_ranks({one.key for one in wanted.values()} - held):
             raise VimeError(
                 f"the checkpoint has no {missing[0]} ({len(missing)} of the model's tensors are missing)",
                 where=str(folder),
@@ -104,6 +104,13 @@ def load(model: Any, folder: Path) -> None:
     weights = named_weights(model)
     for name, value in found.items():
         weights[name].copy_(value)
+
+
+def _of_all_ranks(names: set[str]) -> list[str]:
+    """Those of every rank: what one lacks, all must know of, or the others wait for it."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, names)
+    return sorted(set().union(*found))
 
 
 @torch.no_grad()
