@@ -1,4 +1,5 @@
-"""Two processes on gloo give the losses and weights of one: tensor, context and data parallel, distributed optimizer.
+"""Two processes on gloo give the losses and weights of one: tensor, context, data, expert and pipeline parallel, distributed
+optimizer.
 
 Tolerances: losses 1e-5 relative, gradient norms 1e-4 relative, weights 1e-5 absolute (with a large Adam epsilon, so that
 the sign of a gradient that is zero but for rounding decides nothing). Sums are made in another order; nothing else differs.
@@ -27,6 +28,7 @@ CENTRED: dict[str, Any] = {
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs
 
 SEQUENCE: dict[str, Any] = {"tensor_model_parallel_size": 2, "sequence_parallel": True}
+STAGES: dict[str, Any] = {"pipeline_model_parallel_size": 2}
 SPLITS: dict[str, dict[str, Any]] = {
     "tp2-qwen3": {"family": "qwen3", "tensor_model_parallel_size": 2},
     "tp2-qwen2-chunked": {"family": "qwen2", "tensor_model_parallel_size": 2, "log_probs_chunk_size": 8},
@@ -78,6 +80,17 @@ SPLITS: dict[str, dict[str, Any]] = {
     "ep2-replay": {"family": "qwen3_moe", "use_rollout_routing_replay": True, "expert_model_parallel_size": 2},
     "tp2sp-own-replay": {"family": "deepseek_v3", "use_routing_replay": True, "global_batch_size": 4} | SEQUENCE,
     "cp2-own-replay": {"family": "qwen3_moe", "use_routing_replay": True, "context_parallel_size": 2},
+    "pp2-qwen3": {"family": "qwen3", "micro_batch_size": 2, "entropy_coef": 0.01} | STAGES,
+    "pp2-qwen2-chunked": {"family": "qwen2", "micro_batch_size": 1, "log_probs_chunk_size": 8} | STAGES,
+    "pp2-qwen2-distopt": {"family": "qwen2", "global_batch_size": 4, "use_distributed_optimizer": True} | STAGES,
+    "pp2-llama-gspo": {"family": "llama", "advantage_estimator": "gspo", "micro_batch_size": 3} | STAGES,
+    "pp2-qwen3_moe": {"family": "qwen3_moe", "micro_batch_size": 2} | STAGES,
+    "pp2-replay": {"family": "qwen3_moe", "use_rollout_routing_replay": True, "micro_batch_size": 2} | STAGES,
+    "pp2-own-replay": {"family": "deepseek_v3", "use_routing_replay": True, "global_batch_size": 4} | STAGES,
+    "pp2-ppo": {"family": "qwen3", "advantage_estimator": "ppo", "gamma": 0.9, "micro_batch_size": 2} | STAGES,
+    "pp2-ppo-distopt": {"family": "qwen2", "advantage_estimator": "ppo", "use_distributed_optimizer": True} | STAGES,
+    "pp2-deepseek_v3": {"family": "deepseek_v3", "micro_batch_size": 2} | STAGES,
+    "pp2-centred": {"family": "qwen3", "micro_batch_size": 2} | STAGES | CENTRED,
     "dp2-idle-rank": {"family": "llama", "global_batch_size": 1, "rollout_batch_size": 1},
 }
 
@@ -96,6 +109,7 @@ def outcomes(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFact
     for name, extra in {
         "saved-tp2": {"tensor_model_parallel_size": 2},
         "saved-distopt": {"use_distributed_optimizer": True},
+        "saved-pp2": STAGES,
     }.items():
         root = str(tmp_path_factory.mktemp(name))
         common = {"checkpoint": str(checkpoints["qwen3"])}
@@ -110,6 +124,7 @@ def test_two_processes_equal_one(outcomes: list[dict[str, Any]], checkpoints: di
     split = SPLITS[name]
     alone = {"expert_model_parallel_size": 1, "expert_tensor_parallel_size": None, "sequence_parallel": False}
     alone |= {"tensor_model_parallel_size": 1, "context_parallel_size": 1, "log_probs_chunk_size": -1}
+    alone |= {"pipeline_model_parallel_size": 1}
     flags = flags_of(split) | alone
     single = rank_jobs.train(0, 1, str(checkpoints[split["family"]]), flags, [0, 1, 2])
     for rank in outcomes:
@@ -135,13 +150,17 @@ def test_tensor_ranks_hold_half_each(outcomes: list[dict[str, Any]]) -> None:
     assert half < 0.55 * whole
 
 
+def test_stages_hold_a_layer_each(outcomes: list[dict[str, Any]]) -> None:
+    assert all(rank["pp2-qwen3"]["shard_sizes"] < 0.55 * rank["dp2"]["shard_sizes"] for rank in outcomes)
+
+
 @pytest.mark.parametrize("name", [*SPLITS])
 def test_ranks_end_with_the_same_weights(outcomes: list[dict[str, Any]], name: str) -> None:
     first, second = (rank[name]["weights"] for rank in outcomes)
     assert all(numpy.array_equal(first[key], second[key]) for key in first)
 
 
-@pytest.mark.parametrize("name", ["saved-tp2", "saved-distopt"])
+@pytest.mark.parametrize("name", ["saved-tp2", "saved-distopt", "saved-pp2"])
 def test_resume_of_two_ranks_is_bit_for_bit(outcomes: list[dict[str, Any]], name: str) -> None:
     for rank in outcomes:
         straight, resumed = rank[f"{name}-straight"], rank[f"{name}-resumed"]
