@@ -30,7 +30,7 @@ from synctool.audit.remember import remembered_run
 from synctool.audit.run import Result
 from synctool.git.repo import Repo
 from synctool.mirror.engine import mirror
-from synctool.plan import build_plan
+from synctool.plan.build import build_plan
 from synctool.policy.loading import load_policy
 from synctool.translate.translator import Translator
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from synctool.forge.base import Forge
+    from synctool.plan.ahead import Readings
     from synctool.plan.manifest import Manifest
     from synctool.plan.model import Plan, PlannedChange
 
@@ -115,6 +116,7 @@ def make_plan(
     onto: str = "HEAD",
     forge: Forge | None = None,
     check_content: bool = True,
+    readings: Readings | None = None,
 ) -> tuple[Plan, Path | None]:
     """The plan for a command line, and where its manifest is or would be (None in a bare repository without ``--manifest``).
 
@@ -150,6 +152,7 @@ def make_plan(
             picks=picks,
             check_content=check_content,
             progress=tell,
+            readings=readings,
         )
     return plan, place
 
@@ -180,9 +183,12 @@ def command(
     Each first-parent change is taken, excluded (by policy, with the reason), present already (with the evidence), deferred, or collapsed with
     its revert. Edit the decisions in the manifest that --write makes: later plans and 'mirror' keep them.
     """
-    from synctool.plan.model import to_json
+    from synctool.plan.ahead import read_ahead
 
     repo = context.repo()
+    readings = None
+    if wanted.base and wanted.through and not (records_only or wanted.numbers or wanted.picks):
+        readings = read_ahead(repo, base=wanted.base, through=wanted.through, downstream=onto)
     inputs = load(repo, policy_file)
     forge = open_forge(inputs, wanted)
     plan, place = make_plan(
@@ -192,7 +198,10 @@ def command(
         onto=onto,
         forge=forge,
         check_content=not records_only,
+        readings=readings,
     )
+    from synctool.plan.model import to_json
+
     data = to_json(plan)
     messages = [f"warning: {warning}" for warning in plan.warnings]
     if forge is not None and (budget := forge.budget()) is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from synctool.errors import NothingToDo, RepositoryError, UsageError
 from synctool.git.commits import Commit
 from synctool.git.repo import Repo
+from synctool.plan.ahead import START, Readings
 from synctool.plan.decide import (
     Standing,
     collapse,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 #: Finds the manifest of a range, given the ids of its base (None: upstream's first commit) and its end.
 ManifestFor = Callable[[str | None, str], Manifest | None]
-#: ``base`` for a plan from upstream's first commit on.
-START = "start"
 _SLUG = re.compile(r"(?:[/:])([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
 
 
@@ -69,6 +68,7 @@ class _Context:
     manifest: Manifest | None
     progress: Progress
     check_content: bool
+    readings: Readings
 
     def owner(self, upstream_path: str) -> OwnerKind:
         """Who decides about what an upstream path becomes here."""
@@ -93,12 +93,13 @@ def build_plan(
     today: datetime.date | None = None,
     check_content: bool = True,
     progress: Progress = silent,
+    readings: Readings | None = None,
 ) -> Plan:
     """Decide what happens to each upstream change.
 
     ``base`` (exclusive) None means: where the last sync ended; ``START``: from upstream's first commit. ``picks`` are revisions or pull requests (``#12``):
     then only those are planned, and the rest of the range serves to find what they stand on. ``check_content`` False skips the comparison of edits
-    with downstream's commits and tree; records still count.
+    with downstream's commits and tree; records still count. ``readings`` holds what of the histories was read already.
 
     Raises:
         RepositoryError: a revision is missing, or upstream's history was rewritten.
@@ -120,6 +121,7 @@ def build_plan(
         None,
         progress,
         check_content,
+        readings or Readings(Edits(repo), Edits(repo)),
     )
     slug = slug_of(policy.upstream.url)
     start = _start(context, base, tip, optional=bool(picks))
@@ -244,12 +246,12 @@ def _decide(
     Policy exclusions come first; then what downstream records or shows; then a person's manifest; then revert pairs; then doubt about content that
     stands on what is missing; last, what the taken changes depend on.
     """
-    repo, policy = context.repo, context.policy
+    policy = context.policy
     listed = list(changes)
     inside = {c.oid for c in around}
     background = [c for c in around if c.oid not in {x.oid for x in changes}] if len(around) != len(changes) else []
     union = list(around) + [c for c in changes if c.oid not in inside]
-    edits = Edits(repo)
+    edits = context.readings.upstream
     standing = Standing(union, edits)
     items = [PlannedChange(c, d) for c, d in zip(listed, _first_look(context, listed, edits), strict=True)]
     warnings = expired(listed, policy, context.today)
@@ -302,8 +304,8 @@ def _first_look(context: _Context, changes: Sequence[Change], edits: Edits) -> l
         if all(context.owner(c.path) is not OwnerKind.PORT for c in edits.changes(pair_of(changes[n])))
     ]
     looker = Presence(context.repo.objects, context.words, context.repo.tree(context.downstream), context.is_ours)
-    own = [(c.parents[0], c.oid) for c in history.alive if c.parents]
-    contents = by_content(looker, edits, [pair_of(changes[n]) for n in told], own)
+    alive = [(c.parents[0], c.oid) for c in history.alive if c.parents]
+    contents = by_content(looker, edits, [pair_of(changes[n]) for n in told], context.readings.own, alive)
     for done, (n, more) in enumerate(zip(told, contents, strict=True), 1):
         context.progress(done, len(told), changes[n].label)
         decisions[n] = presence([*evidence[n], *more])

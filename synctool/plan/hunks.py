@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
@@ -71,23 +72,33 @@ def _squeeze(lines: tuple[bytes, ...]) -> bytes:
 
 
 class Edits:
-    """The edits of commits, read when first asked for and kept. Commits are named as pairs (parent, commit)."""
+    """The edits of commits, read when first asked for and kept. Commits are named as pairs (parent, commit). Threads may share it: who asks for
+    what another one is reading waits for it."""
 
     def __init__(self, repo: Repo) -> None:
         self.repo = repo
+        self._looking, self._loading = threading.Lock(), threading.Lock()
         self._changes: dict[Pair, list[PathChange]] = {}
         self._patches: dict[Pair, tuple[FilePatch, ...]] = {}
 
     def look(self, pairs: Iterable[Pair]) -> None:
         """Read which paths several commits change, in one process."""
-        wanted = [pair for pair in dict.fromkeys(pairs) if pair not in self._changes]
-        self._changes.update(commit_diffs(self.repo, wanted, renames=RENAME_PERCENT))
+        missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._changes]
+        if not missing:
+            return
+        with self._looking:
+            wanted = [pair for pair in missing if pair not in self._changes]
+            self._changes.update(commit_diffs(self.repo, wanted, renames=RENAME_PERCENT))
 
     def load(self, pairs: Iterable[Pair]) -> None:
         """Read the hunks of several commits in one process."""
-        wanted = [pair for pair in dict.fromkeys(pairs) if pair not in self._patches]
-        self.look(wanted)
-        self._patches.update(read_patches(self.repo, {pair: self._changes[pair] for pair in wanted}))
+        missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._patches]
+        if not missing:
+            return
+        self.look(missing)
+        with self._loading:
+            wanted = [pair for pair in missing if pair not in self._patches]
+            self._patches.update(read_patches(self.repo, {pair: self._changes[pair] for pair in wanted}))
 
     def changes(self, pair: Pair) -> list[PathChange]:
         """The paths that one commit changes."""

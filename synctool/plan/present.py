@@ -319,9 +319,9 @@ class CommitIndex:
 
 
 def by_content(
-    presence: Presence, edits: Edits, upstream: Sequence[Pair], downstream: Sequence[Pair]
+    presence: Presence, edits: Edits, upstream: Sequence[Pair], own: Edits, downstream: Sequence[Pair]
 ) -> Iterator[list[Evidence]]:
-    """Evidence from content for each of some upstream commits, strongest first. ``downstream`` are the commits to compare with."""
+    """Evidence from content for each of some upstream commits, strongest first. ``downstream`` are the commits to compare with, ``own`` their edits."""
     if not upstream:
         return
     edits.look(upstream)
@@ -330,7 +330,7 @@ def by_content(
     # git reads the hunks of both histories while the files are read.
     with ThreadPoolExecutor(2) as beside:
         loaded = beside.submit(edits.load, upstream)
-        indexed = beside.submit(CommitIndex, Edits(edits.repo), downstream, paths)
+        indexed = beside.submit(CommitIndex, own, downstream, paths)
         for span in _batches(list(map(len, relevant))):
             presence.fetch([change for changes in relevant[span] for change in changes])
             loaded.result()
