@@ -78,6 +78,29 @@ def test_the_patched_server_says_that_it_can(masks: Any) -> None:
     check(args, masks.get("/server_info", config_format="json")["vllm_config"], "the engine")
 
 
+def test_greedy_evaluation_is_answered(masks: Any, models: dict[str, Path]) -> None:
+    """The server refuses temperature 0; what is sent instead is the same greedy text."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from vime.engine.wire import parse_answer, request_body
+    from vime.rollout.sampling import eval_sampling
+
+    args = SimpleNamespace(rollout_top_p=TOP_P, rollout_top_k=-1)
+    dataset: Any = SimpleNamespace(
+        temperature=0.0, top_p=1.0, top_k=-1, max_response_len=6, max_context_len=None, min_new_tokens=0,
+        stop=None, stop_token_ids=None, skip_special_tokens=True, repetition_penalty=1.0,
+    )  # fmt: skip
+    params = eval_sampling(dataset, args)
+    body = request_body(PROMPT, params)
+    body["sampling_params"]["ignore_eos"] = True
+    (answer,) = parse_answer(masks.post("/inference/v1/generate", body), params, "the engine")
+    model = AutoModelForCausalLM.from_pretrained(models["a"])
+    with torch.no_grad():
+        logits = model(torch.tensor([PROMPT + answer.token_ids])).logits[0, len(PROMPT) - 1 : -1]
+    assert answer.token_ids == logits.argmax(-1).tolist()
+
+
 def test_mean_score_under_the_engines_sampler_is_zero_to_sampling_error(masks: Any, models: dict[str, Path]) -> None:
     """Draws of one token from the engine (weights a), scored by a trainer of other weights (b), truncated weights.
 

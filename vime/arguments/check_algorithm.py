@@ -10,6 +10,7 @@ from pathlib import Path
 from vime.arguments.model_shape import read_hf_config
 from vime.arguments.vllm import engine_options
 from vime.errors import Problem
+from vime.rollout.sampling import cuts_distribution
 
 
 def sampling(args: Namespace) -> Iterator[Problem]:
@@ -25,8 +26,7 @@ def sampling(args: Namespace) -> Iterator[Problem]:
     for name in ("rollout_top_k", *({"eval_top_k"} & args.given)):
         if getattr(args, name) != -1 and getattr(args, name) < 1:
             yield Problem(f"--{name.replace('_', '-')} {getattr(args, name)}", "-1 for all tokens, or at least 1")
-    cut = args.rollout_top_p < 1 or args.rollout_top_k != -1
-    if cut and args.device == "cpu" and args.model_groups[0].engines:
+    if cuts_distribution(args) and args.device == "cpu" and args.model_groups[0].engines:
         yield Problem(
             f"--rollout-top-p {args.rollout_top_p} and --rollout-top-k {args.rollout_top_k} on a CPU",
             "which tokens were left to sample from is recorded by vLLM's GPU model runner only",

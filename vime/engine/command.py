@@ -13,6 +13,7 @@ from vime.arguments.check_sizes import CPU_HEAD_SIZES
 from vime.arguments.vllm import engine_flags
 from vime.environment import THREAD_COUNTS, thread_environment
 from vime.errors import EngineError
+from vime.rollout.sampling import cuts_distribution
 
 #: Name of our weight-transfer backend in vLLM's factory.
 BACKEND = "vime"
@@ -43,7 +44,7 @@ def server_command(args: Namespace, rank: int, overrides: dict[str, Any] | None 
         flags.append("--enable-sleep-mode")
     if args.use_rollout_routing_replay:
         flags.append("--enable-return-routed-experts")
-    if args.rollout_top_p < 1 or args.rollout_top_k != -1:
+    if cuts_distribution(args):
         flags.append("--return-sampling-mask")
         if args.use_score_centering:
             flags.append("--return-sampling-mask-logprobs")

@@ -8,18 +8,14 @@ from typing import Any
 
 from vime.engine.command import BACKEND, WORKER_EXTENSION, engine_dtype
 from vime.errors import EngineError
+from vime.rollout.sampling import cuts_distribution
 
 CENTERING_PATCH = "vllm-score-centering.patch"
 
 
 def needs_more_than_log_probs(args: Namespace) -> bool:
     """Whether the flags ask an engine to record anything that a server does not report unasked."""
-    return bool(
-        args.rollout_top_p < 1
-        or args.rollout_top_k != -1
-        or args.use_score_centering
-        or args.use_rollout_routing_replay
-    )
+    return bool(cuts_distribution(args) or args.use_score_centering or args.use_rollout_routing_replay)
 
 
 def check(args: Namespace, config: Mapping[str, Any], where: str) -> None:
@@ -28,7 +24,7 @@ def check(args: Namespace, config: Mapping[str, Any], where: str) -> None:
     `config` is vLLM's configuration as nested plain values (`EngineControl.configuration`). Environment variables and
     command lines are not looked at: what counts is what the server runs with.
     """
-    for title, hint in _missing(args, config.get("model_config") or {}):
+    for title, hint in _missing(args, config):
         raise EngineError(title, where=where, hint=hint)
 
 
@@ -75,14 +71,15 @@ def _foreign(args: Namespace, config: Mapping[str, Any]) -> Iterator[tuple[str, 
         )
 
 
-def _missing(args: Namespace, model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _missing(args: Namespace, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    model, beside = config.get("model_config") or {}, config.get("aux_output_config") or {}
     mode = model.get("logprobs_mode")
     if mode != "processed_logprobs":
         yield (
             f"the server reports {mode or 'unknown'} log-probabilities, training needs those that were sampled from",
             "start it with --logprobs-mode processed_logprobs",
         )
-    if args.rollout_top_p < 1 or args.rollout_top_k != -1:
+    if cuts_distribution(args):
         if not model.get("return_sampling_mask"):
             yield (
                 "the server does not record which tokens top-p and top-k left to sample from",
@@ -100,5 +97,5 @@ def _missing(args: Namespace, model: Mapping[str, Any]) -> Iterator[tuple[str, s
             f"--score-centering-top-k {args.score_centering_top_k} needs one more than that",
             f"start it with --max-logprobs {args.score_centering_top_k + 1}",
         )
-    if args.use_rollout_routing_replay and not model.get("enable_return_routed_experts"):
+    if args.use_rollout_routing_replay and not beside.get("enable_return_routed_experts"):
         yield "the server does not return routed experts", "start it with --enable-return-routed-experts"

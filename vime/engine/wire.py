@@ -49,7 +49,8 @@ def request_body(token_ids: Sequence[int], params: SamplingParams) -> dict[str, 
 
 def scoring_body(token_ids: Sequence[int], temperature: float) -> dict[str, Any]:
     """JSON of a request for the log-probabilities of a text: of its tokens alone, or at another temperature than 1 of the whole vocabulary."""
-    sampling = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0 if temperature == 1.0 else -1}
+    # One token must be sampled. Temperature 0 is refused by servers that record what was left to sample from.
+    sampling = {"max_tokens": 1, "temperature": 1.0, "top_k": 1, "prompt_logprobs": 0 if temperature == 1.0 else -1}
     return {"token_ids": list(token_ids), "sampling_params": sampling}
 
 

@@ -54,7 +54,7 @@ async def _dataset(
     task = GroupTask(
         args,
         context,
-        eval_sampling(dataset),
+        eval_sampling(dataset, args),
         Judge(dataset.rm_type, dataset.custom_rm_path),
         evaluation=True,
         generate=load_hook("custom_generate_function_path", path) if path else None,

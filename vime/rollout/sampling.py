@@ -9,6 +9,11 @@ from vime.rollout.eval_config import EvalDataset
 from vime.sample import Sample
 
 
+def cuts_distribution(args: Namespace) -> bool:
+    """Whether top-p or top-k leave tokens out while training, so that engines record, for all their requests, what was left."""
+    return args.rollout_top_p < 1 or args.rollout_top_k != -1
+
+
 def train_sampling(args: Namespace) -> SamplingParams:
     """Of a training request. Temperature, top-p and top-k are those that the trainer's log-probabilities assume."""
     return SamplingParams(
@@ -20,18 +25,19 @@ def train_sampling(args: Namespace) -> SamplingParams:
         stop_token_ids=tuple(args.rollout_stop_token_ids or ()),
         skip_special_tokens=args.rollout_skip_special_tokens,
         logprobs=args.score_centering_top_k if args.use_score_centering and args.rollout_top_p == 1 else 0,
-        sampling_mask=args.rollout_top_p < 1 or args.rollout_top_k != -1,
+        sampling_mask=cuts_distribution(args),
         max_context_len=args.rollout_max_context_len,
     )
 
 
-def eval_sampling(dataset: EvalDataset) -> SamplingParams:
-    """Of a request of `dataset`. Temperature 0 is greedy."""
+def eval_sampling(dataset: EvalDataset, args: Namespace) -> SamplingParams:
+    """Of a request of `dataset`. Temperature 0 is greedy; engines that record what was left to sample from refuse it, and get the best one."""
+    best = dataset.temperature == 0 and cuts_distribution(args)
     return SamplingParams(
         max_tokens=dataset.max_response_len,
-        temperature=dataset.temperature,
-        top_p=dataset.top_p,
-        top_k=dataset.top_k,
+        temperature=1.0 if best else dataset.temperature,
+        top_p=1.0 if best else dataset.top_p,
+        top_k=1 if best else dataset.top_k,
         stop=tuple(dataset.stop or ()),
         stop_token_ids=tuple(dataset.stop_token_ids or ()),
         min_tokens=dataset.min_new_tokens,

@@ -196,7 +196,7 @@ def test_messages_that_the_template_refuses_are_a_bad_request(run: Any) -> None:
 def test_the_context_of_an_evaluation_bounds_its_turns(run: Any, engine: Any) -> None:
     """Turns of one session share the context that the request's dataset allows."""
     args = run("--eval-max-context-len", "60", "--eval-prompt-data", "dev", "/nowhere", "--assume-files", "--dry-run")
-    params = eval_sampling(eval_datasets(args)[0])
+    params = eval_sampling(eval_datasets(args)[0], args)
     assert (params.max_context_len, train_sampling(args).max_context_len) == (60, 512)
     session = Session(args, Sample(index=0, prompt="q"), params, current(), hermes)
     engine.answer = lambda prompt, number: "word"

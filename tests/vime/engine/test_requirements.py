@@ -58,13 +58,18 @@ def test_what_is_missing_is_named(flags: dict[str, Any], model: dict[str, Any], 
         (CENTRED, {"max_logprobs": -1}),
         (CUT, {"return_sampling_mask": True}),
         (CUT | CENTRED, {"return_sampling_mask": True, "return_sampling_mask_logprobs": True}),
-        ({"use_rollout_routing_replay": True}, {"enable_return_routed_experts": True}),
     ],
 )
 def test_what_is_there_passes(flags: dict[str, Any], model: dict[str, Any]) -> None:
     args = Namespace(**(PLAIN | flags))
     check(args, {"model_config": MODEL | model}, "here")
     assert needs_more_than_log_probs(args) is bool(flags)
+
+
+def test_routed_experts_are_asked_of_what_vllm_returns_beside_the_answer() -> None:
+    args = Namespace(**(PLAIN | {"use_rollout_routing_replay": True}))
+    check(args, {"model_config": MODEL, "aux_output_config": {"enable_return_routed_experts": True}}, "here")
+    assert needs_more_than_log_probs(args)
 
 
 @pytest.mark.engine

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from served_engine import Served
 
-from vime.engine import command, net
+from vime.engine import command, net, requirements
 from vime.engine.client import HttpEngineClient
 from vime.engine.control import EngineControl
 from vime.engine.process import EngineProcess
@@ -124,6 +124,11 @@ def gaps(recording: Served, folder: Path, steps: int, **flags: Any) -> list[floa
         last = samples[-1].rollout_routed_experts[:, 1:]
         assert np.array_equal(np.sort(chosen[-len(last) - 1 : -1]), np.sort(last))
     return found
+
+
+def test_the_server_says_that_it_returns_them(recording: Served, engine_args: Namespace) -> None:
+    args = Namespace(**vars(engine_args) | {"use_rollout_routing_replay": True})
+    requirements.check(args, recording.control.configuration(), recording.process.url)
 
 
 def test_parity_stays_flat_while_nothing_is_learnt(recording: Served, folder: Path) -> None:
