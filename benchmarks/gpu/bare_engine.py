@@ -36,6 +36,8 @@ def main() -> None:
         answers = engine.generate(chosen, params, use_tqdm=False)
         rates.append(sum(len(o.token_ids) for a in answers for o in a.outputs) / (time.perf_counter() - began))
     tell({"tokens_per_s": rates, "start_s": start})
+    # Left to the end of the interpreter, which joins children first, the engine's process was waited for without end.
+    engine.llm_engine.engine_core.shutdown()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def centering() -> dict[str, Any]:
     return {
         "exit_code": ran["exit_code"], "error": ran["error"], "steps": len(steps),
         "parity_mean": [s.get("train/train_rollout_logprob_abs_diff") for s in steps],
-        "centering": {k: [s.get(k) for s in steps] for k in sorted(steps[-1]) if "center" in k} if steps else {},
+        "centering": {k: [s.get(k) for s in steps] for k in sorted(steps[-1]) if k.startswith("train/sc_")} if steps else {},
         "step_s": median([s["perf/step_time"] for s in steps[1:]]),
     }  # fmt: skip
 
