@@ -38,6 +38,7 @@ SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
     "pp2-ep2-shared": ("qwen3_moe-4", PP2 | EP2 | SHARED),
     "pp2-tp2sp-moe": ("qwen3_moe-4", PP2 | SP),
     "pp2-tp2sp-ep2": ("qwen3_moe-4", PP2 | SP | EP2 | {"expert_tensor_parallel_size": 1}),
+    "pp2-frozen": ("qwen2-4", PP2 | {"freeze_params_name_list": ["embedding", r"layers\.[03]\."]}),
     "pp2-recomputed": (
         "qwen3-4",
         PP2 | {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
