@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MARK = "VIME_TEST_NODE"
+#: A cluster without tokens: the variables of its nodes and of a driver that joins.
+OPEN = {"RAY_AUTH_MODE": "disabled"}
 _PORT = 6399
 _SECONDS = 120.0
 
@@ -36,7 +38,7 @@ class Node:
         )
         ray = [str(Path(sys.executable).with_name("ray")), "start", "--disable-usage-stats"]
         resources = [f"--num-cpus={cpus}", f"--object-store-memory={100 << 20}"]
-        light = {"RAY_enable_metrics_collection": "0", "RAY_prestart_worker_first_driver": "0"}
+        light = {"RAY_enable_metrics_collection": "0", "RAY_prestart_worker_first_driver": "0"} | OPEN
         said = subprocess.run(
             [*self.prefix, *ray, *where, f"--node-ip-address={self.address}", *resources],
             # Ray notes its address below the folder: runs elsewhere on this machine must not join.
@@ -85,19 +87,18 @@ def network(count: int) -> Iterator[Network]:
     """`count` nodes that are not started yet; in the end all their processes are killed."""
     name = f"vime{os.getpid()}"
     isolated = os.geteuid() == 0 and _ip("netns", "add", f"{name}-0")
+    found = Network(isolated)
     try:
-        found = Network(
-            isolated,
-            [_namespace(name, i) if isolated else Node(f"{name}-{i}", f"127.0.0.{i + 2}") for i in range(count)],
-        )
+        for number in range(count):
+            node = _namespace(name, number) if isolated else Node(f"{name}-{number}", f"127.0.0.{number + 2}")
+            found.nodes.append(node)
         yield found
+    finally:
         for node in found.nodes:
             node.kill()
-    finally:
         if isolated:
-            for i in range(count):
-                _ip("netns", "del", f"{name}-{i}")
-            _ip("link", "del", name)
+            for number in range(count):
+                _ip("netns", "del", f"{name}-{number}")
 
 
 def _namespace(name: str, number: int) -> Node:

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 #: Seconds that a step's generation may take at most, whatever its requests do: each has its own deadline (--rollout-request-timeout).
 _MARGIN = 60.0
 _EXAMPLES = 3
-#: In which Ray notices that a node is gone, at its defaults.
-_NODE_SECONDS = 45.0
+#: In which Ray notices that an actor on another node does not answer.
+_DEATH_SECONDS = 5.0
 
 
 class RolloutManager:
@@ -301,8 +301,8 @@ class Rollouts:
             return wait([ref], owner=owner, deadline=self._deadline, deaths=self.engines.deaths, survive=survive)[0]
         except EngineError:
             if os.environ.get("RAY_ADDRESS") and survive is None:
-                # Ray knows of a lost node after some missed health checks; that says more than the requests that failed meanwhile.
-                self.engines.check(range(len(self.engines.urls)), _NODE_SECONDS)
+                # That an engine's node is lost says more than the requests that failed for it.
+                self.engines.check(range(len(self.engines.urls)), _DEATH_SECONDS)
             raise
 
     def _go_on_without(self, reason: str) -> bool:

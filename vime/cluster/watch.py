@@ -9,6 +9,10 @@ from typing import Any
 
 from vime.errors import EngineError, MachineError, VimeError
 
+#: In which Ray notices that a node is gone, at its defaults: after some missed health checks.
+_NODE_SECONDS, _POLL_SECONDS = 45.0, 0.5
+_UNREACHED = "its process cannot be reached any more"
+
 
 class Deaths:
     """Pending references that resolve when a child dies, to a text that says how (None: it was stopped on purpose)."""
@@ -34,7 +38,7 @@ class Deaths:
         try:
             reason = ray.get(event)
         except ray.exceptions.RayActorError as error:
-            return f"{child}: {_lost_node(error) or 'its process is gone'}"
+            return f"{child}: {_what_ended(error) or 'its process is gone'}"
         return None if reason is None else f"{child}: {reason}"
 
     def check(self, events: Sequence[Any], seconds: float = 0.0) -> None:
@@ -47,7 +51,8 @@ class Deaths:
 
 
 def died(reason: str) -> EngineError:
-    return EngineError(reason, hint="the same command with --load resumes from the last checkpoint")
+    """Of a child, as `Deaths.take` says it."""
+    return EngineError(_with_node(reason), hint="the same command with --load resumes from the last checkpoint")
 
 
 def wait(
@@ -97,17 +102,40 @@ def _result(ref: Any, owner: str) -> Any:
         raise
     except ray.exceptions.RayActorError as error:
         raise MachineError(
-            f"{owner} died: {_lost_node(error) or _first_line(error)}",
+            f"{owner} died: {_with_node(_what_ended(error) or _first_line(error))}",
             hint="killed by a signal or by the kernel for memory; the same command with --load resumes",
         ) from None
 
 
-def _lost_node(error: Exception) -> str | None:
-    """Of an actor's end: the node that took it along; None when it died alone."""
+def _what_ended(error: Exception) -> str | None:
+    """Of an actor's end: the node that took it along, or that nobody knows yet; None when it died alone."""
+    import ray
+
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return _UNREACHED
     if "its node has died" not in str(error):
         return None
     found = re.search(r"^\s*ip: (\S+)", str(error), re.MULTILINE)
     return f"node {found[1]} is lost" if found else "its node is lost"
+
+
+def _with_node(reason: str) -> str:
+    """`reason`; where a process cannot be reached Ray gets the time to say that its node is lost, which says more."""
+    if not reason.endswith(_UNREACHED):
+        return reason
+    before, end = _living(), time.monotonic() + _NODE_SECONDS
+    while time.monotonic() < end:
+        if gone := before.keys() - _living().keys():
+            return reason.removesuffix(_UNREACHED) + f"node {before[gone.pop()]} is lost"
+        time.sleep(_POLL_SECONDS)
+    return reason
+
+
+def _living() -> dict[str, str]:
+    """Addresses of the nodes by id."""
+    import ray
+
+    return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
 
 
 def _first_line(error: Exception) -> str:

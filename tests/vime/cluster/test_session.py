@@ -13,7 +13,7 @@ import pytest
 
 from vime.cluster import processes
 from vime.cluster.session import Session, _reach
-from vime.cluster.watch import _lost_node
+from vime.cluster.watch import _what_ended
 from vime.errors import MachineError
 
 
@@ -61,7 +61,7 @@ def test_a_ray_that_was_too_slow_is_started_again_and_leaves_nothing(
     assert processes.processes(args.run_id) == []
 
 
-def test_an_actor_that_a_lost_node_took_along_is_told_from_one_that_died_alone() -> None:
+def test_an_actor_that_a_what_ended_took_along_is_told_from_one_that_died_alone() -> None:
     said = "The actor died unexpectedly before finishing this task.\n\tclass_name: A\n\tip: 10.0.0.7\nThe actor died because {}"
-    assert _lost_node(RuntimeError(said.format("its node has died. Node Id: 00"))) == "node 10.0.0.7 is lost"
-    assert _lost_node(RuntimeError(said.format("its worker process has died"))) is None
+    assert _what_ended(RuntimeError(said.format("its node has died. Node Id: 00"))) == "node 10.0.0.7 is lost"
+    assert _what_ended(RuntimeError(said.format("its worker process has died"))) is None
