@@ -181,7 +181,7 @@ class Presence:
         total = max(units + len(patch.hunks), 1)
         if here is None:
             return Search(0, total, 0)
-        if change.old_mode != change.mode:
+        if _changes_mode(change):
             found += here.mode == change.mode
         if change.status == "R":
             old_path = self.words.path(change.old_path)
@@ -239,9 +239,13 @@ def _has_lines(patch: FilePatch) -> bool:
     return not patch.binary and bool(patch.hunks) and _WHOLE.isdisjoint(modes)
 
 
+def _changes_mode(change: PathChange) -> bool:
+    """Whether the mode is an edit of its own; that of a new file is not."""
+    return change.status != "A" and change.old_mode != change.mode
+
+
 def _extra_units(change: PathChange) -> int:
-    mode = change.status != "A" and change.old_mode != change.mode
-    return int(change.status == "R") + int(mode)
+    return int(change.status == "R") + int(_changes_mode(change))
 
 
 def _around(at: int, lines: Lines) -> tuple[int, int]:

@@ -94,6 +94,20 @@ def test_half_of_it_is_reported_and_taken(story, policy, words, fork):
     assert 0 < decision.evidence[0].found < decision.evidence[0].total
 
 
+def test_a_new_file_counts_by_its_lines_alone(story, policy, words, fork):
+    """Downstream has a file of that name and mode with other content, which proves nothing."""
+    base, down = fork
+    text = "it says this\nand it says that\n"
+    change = story.commit("Dim, and a text (#1)", {"lantern/run.py": NEW, "text": text}, base)
+    other = story.commit("squash", {"beacon/run.py": "# own\n" + ours(NEW), "text": "another text\nof ours\n"}, down)
+    decision = only(decide(story, policy, words, base, change, other))
+    assert decision.kind == "take"
+    assert [(e.strength, e.found < e.total) for e in decision.evidence] == [("partial", True)]
+    same = story.commit("squash", {"beacon/run.py": "# own\n" + ours(NEW), "text": "ours\n" + text}, down)
+    found = only(decide(story, policy, words, base, change, same)).evidence[0]
+    assert found.found == found.total
+
+
 def test_records_alone(story, policy, words, fork):
     base, down = fork
     change = story.commit("Dim (#1)", {"lantern/run.py": NEW}, base)
