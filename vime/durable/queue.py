@@ -71,6 +71,8 @@ class Queue:
         self._coordinator = Coordinator(
             pool.control, queue_id=branch, namespace=True, exclusive_owner="owner.lock", recover=not create, **options
         )
+        #: Of this opening. Straw tells it by way of its whole state, whose size grows with the run.
+        self._epoch = self._coordinator.epoch
         self._token = self._coordinator.open_consumer(_CONSUMER, exclusive_owner="owner.lock")
         self._leases: dict[int, Any] = {}
         self._positions: dict[int, int] = {}
@@ -284,7 +286,7 @@ class Queue:
 
     def _request(self, name: str) -> str:
         self._requests += 1
-        return f"{name}:{self._coordinator.epoch}:{self._requests}"
+        return f"{name}:{self._epoch}:{self._requests}"
 
 
 def control_folder(pool: Pool, branch: str) -> Any:
