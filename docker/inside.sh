@@ -15,6 +15,7 @@ unshare --mount --net --pid --fork --kill-child sh -euc '
   root=$1; shift
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
+  mount -t sysfs -o ro sysfs "$root/sys" # vLLM asks lscpu for the cores
   ip link set lo up 2>/dev/null || python3 -c "
 import fcntl, socket, struct
 s = socket.socket()
