@@ -225,3 +225,22 @@ def test_garbage_is_freed_behind_complete_checkpoints_only(open_durable: Open) -
     batch = store.planned(2)
     assert batch is not None
     assert labels(batch.tasks) == ["8", "9", "10", "11"]
+
+
+def test_a_step_costs_the_same_however_long_the_run_is(open_durable: Open) -> None:
+    """Straw tells some attributes by way of its whole state, as JSON: once in each request's name made steps slower and slower."""
+    store = open_durable()
+    step(store, 0)
+    queue: Any = store.queue
+    asked: list[str] = []
+    real = queue._coordinator._call
+
+    def note(method: str, values: Any) -> Any:
+        asked.append(method)
+        return real(method, values)
+
+    queue._coordinator._call = note
+    step(store, 1, save=True)
+    store.sync()
+    assert "complete_task" in asked
+    assert "state" not in asked
