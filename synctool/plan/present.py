@@ -65,13 +65,20 @@ class _Text:
     """A downstream file in which blocks of lines are looked for."""
 
     def __init__(self, lines: Lines) -> None:
-        self.count = len(lines)
+        self._lines = lines
         self._distinct = frozenset(lines)
         self._joined = b"\n".join([b"", *lines, b""])
 
     def has(self, block: Lines) -> bool:
         """Whether the lines stand there one after another."""
         return self._distinct.issuperset(block) and (not block or b"\n".join([b"", *block, b""]) in self._joined)
+
+    def may_be(self, side: _Side, hunks: Iterable[Hunk]) -> bool:
+        """Whether nothing quick speaks against this being all of a translated file: the number of lines, or those of the hunks."""
+        if len(side.lines) != len(self._lines):
+            return False
+        spans = ((hunk.new_at, hunk.new_at + len(hunk.added)) for hunk in hunks)
+        return all(self._lines[start:end] == stripped(side.block(start, end)) for start, end in spans)
 
 
 class _Side:
@@ -177,7 +184,6 @@ class Presence:
         if change.status == "D":
             return Search(int(here is None), 1, 1 if here is None else 0)
         units, found = _extra_units(change), 0
-        lines = sum(telling(h.added) + telling(h.removed) for h in patch.hunks)
         total = max(units + len(patch.hunks), 1)
         if here is None:
             return Search(0, total, 0)
@@ -193,8 +199,8 @@ class Presence:
                 return Search(total if same else 0, total, 1 if same else 0)
             return Search(found, total, 1 if found == total else 0)
         sides, text = self._sides(change), self._downstream(here.oid)
-        if (sides is None or len(sides[1].lines) == text.count) and self._same(here.oid, change.oid, path):
-            return Search(total, total, lines)
+        if (sides is None or text.may_be(sides[1], patch.hunks)) and self._same(here.oid, change.oid, path):
+            return Search(total, total, sum(telling(h.added) + telling(h.removed) for h in patch.hunks))
         if sides is None:
             return Search(0, total, 0)
         said = 0
