@@ -2,6 +2,7 @@
 
 One chain over one checkpoint folder, since each start costs half a minute: Ctrl-C, death of the engine, of the trainer, of the
 driver, and a last run that finishes. After each: a clear message, a non-zero exit, and nothing left on the machine.
+test_durable_runs.py does the same to runs whose queue is on disk.
 """
 
 from __future__ import annotations
@@ -10,126 +11,17 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.runtime.driver import GROUP, PROMPTS, Driver, named, nothing_left, pid_of, saving
 from vime.cluster import processes
 from vime.observe.ledger import Ledger
 from vime.observe.metrics import read_metrics
-from vime.toy import model, words
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
-
-ROOT = Path(__file__).resolve().parents[3]
-PROMPTS, GROUP = 4, 2
-PATIENCE = 240.0
-
-
-def named(run: str) -> str:
-    """Run ids of this process alone: another checkout may be under test on the same machine."""
-    return f"{run}-{os.getpid()}"
-
-
-class Driver:
-    """A running train.py. Its output is read to the end by `finish`, or up to a line by `until`."""
-
-    def __init__(self, flags: list[str]) -> None:
-        self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def until(self, pattern: str) -> re.Match[str]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if found := re.search(pattern, line):
-                return found
-        raise AssertionError(f"{pattern!r} never came:\n{''.join(self.lines)}")
-
-    def finish(self) -> tuple[int, str]:
-        assert self.process.stdout is not None
-        self.lines += self.process.stdout.readlines()
-        return self.process.wait(PATIENCE), "".join(self.lines)
-
-
-@pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A random model of the toy's shape, prompts, and a registry of its own for `vime ps`."""
-    folder = tmp_path_factory.mktemp("runs")
-    model.write_model(folder / "start", seed=0)
-    stream = words.words(1)
-    words.write_rows(folder / "train.jsonl", [next(stream) for _ in range(64)])
-    before = os.environ.get("VIME_RUNTIME_DIR")
-    os.environ["VIME_RUNTIME_DIR"] = f"/tmp/vt-{os.getpid()}"
-    os.environ["OMP_NUM_THREADS"] = "1"
-    yield folder
-    if before is None:
-        del os.environ["VIME_RUNTIME_DIR"]
-    else:
-        os.environ["VIME_RUNTIME_DIR"] = before
-
-
-@pytest.fixture
-def start(work: Path) -> Iterator[Callable[..., Driver]]:
-    drivers: list[Driver] = []
-    run_ids: list[str] = []
-
-    def begin(run_id: str, steps: int, *more: str) -> Driver:
-        flags = {
-            "--hf-checkpoint": work / "start",
-            "--prompt-data": work / "train.jsonl",
-            "--input-key": "prompt",
-            "--label-key": "answer",
-            "--rm-type": "reverse_word",
-            "--num-rollout": steps,
-            "--rollout-batch-size": PROMPTS,
-            "--n-samples-per-prompt": GROUP,
-            "--rollout-max-response-len": 8,
-            "--micro-batch-size": 8,
-            "--lr": 1e-3,
-            "--device": "cpu",
-            "--parity-threshold": 1e-5,
-            "--run-id": run_id,
-        }
-        driver = Driver([str(part) for pair in flags.items() for part in pair] + list(more))
-        drivers.append(driver)
-        run_ids.append(run_id)
-        return driver
-
-    yield begin
-    for driver in drivers:
-        driver.process.kill()
-        driver.process.wait()
-    for run_id in run_ids:
-        processes.sweep(run_id, grace=0)
-
-
-def saving(work: Path) -> list[str]:
-    folder = str(work / "checkpoint")
-    return ["--save", folder, "--load", folder, "--save-interval", "1"]
-
-
-def nothing_left(run_id: str, seconds: float = 30.0) -> None:
-    """No process, no shared memory, no record: at once where the driver cleaned up, soon where the guardian does."""
-    deadline = time.monotonic() + seconds
-    while processes.processes(run_id) or any(one.run_id == run_id for one in processes.records()):
-        assert time.monotonic() < deadline, processes.processes(run_id)
-        time.sleep(0.05)
-    assert processes.files(run_id) == []
-
-
-def pid_of(run_id: str, needle: str) -> int:
-    return next(one.pid for one in processes.processes(run_id) if needle in one.command)
 
 
 def test_a_run_that_is_killed_in_every_way_still_does_what_was_asked(work: Path, start: Callable[..., Driver]) -> None:
