@@ -76,7 +76,7 @@ class Queue:
         self._token = self._coordinator.open_consumer(_CONSUMER, exclusive_owner="owner.lock")
         self._leases: dict[int, Any] = {}
         self._positions: dict[int, int] = {}
-        #: Records of answers that no complete checkpoint has trained, by task.
+        #: Records of answers that were not forgotten, by task.
         self.answers: dict[int, Any] = {}
         self._batches: dict[int, tuple[int, ...]] = {}
         self._finished: set[int] = set()
@@ -187,9 +187,6 @@ class Queue:
     def finish(self, step: int) -> None:
         """Nobody will read the batches up to `step` again: a complete checkpoint has trained them."""
         self._finished = {number for number in self._batches if number <= step}
-        for number in self._finished:
-            for n in self._batches[number]:
-                self.answers.pop(n, None)
         self._progress = None
         if not self._finished:
             return
@@ -203,6 +200,11 @@ class Queue:
             processed_cursor=processed,
             progress_ref=progress,
         )
+
+    def forget(self, tasks: Sequence[int]) -> None:
+        """This process will not refer to the answers of `tasks` again."""
+        for n in tasks:
+            self.answers.pop(n, None)
 
     def export(self, owner: str, groups: Sequence[Packed]) -> list[Any]:
         """Records of `groups` that belong to `owner` and to no task. Returns their references."""

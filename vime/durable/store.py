@@ -119,10 +119,11 @@ class DurableStore(MemoryStore):
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def trained(self, step: int) -> None:
-        for task in self._plans[step].tasks if step in self._plans else ():
-            self._recorded.pop(task.task_id, None)
+        tasks = [task.task_id for task in self._plans[step].tasks] if step in self._plans else []
+        for task_id in tasks:
+            self._recorded.pop(task_id, None)
         super().trained(step)
-        self._advance(trained=step)
+        self._advance(forget=tasks, trained=step)
         self._marks[step] = self.writer.mark
 
     def save(self, step: int) -> None:
@@ -287,9 +288,14 @@ class DurableStore(MemoryStore):
     def _origin(self, task: Task) -> Any:
         return self._source.origin(task.task_id) if task.task_id >= 0 else None
 
-    def _advance(self, **steps: int) -> None:
+    def _advance(self, forget: Sequence[int] = (), **steps: int) -> None:
         self._progress = progress = self._progress | steps
-        self.writer.put(Act(lambda queue: queue.note(history.PROGRESS, progress)))
+
+        def note(queue: Queue) -> None:
+            queue.note(history.PROGRESS, progress)
+            queue.forget(forget)
+
+        self.writer.put(Act(note))
 
     def _checkpoint(self, step: int) -> dict[str, Any] | None:
         """What `save` wrote for `step` of the checkpoint in --load, checked; None when that was saved without a queue."""
