@@ -112,7 +112,7 @@ JOBS ?= 2
 SCRATCH ?= $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
 define PYTEST
 scratch=$$(mktemp -d -p "$(or $(SCRATCH),$${TMPDIR:-/tmp})" tests.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
-  TMPDIR="$$scratch" OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist loadgroup
+  TMPDIR="$$scratch" OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile
 endef
 
 # The tests start from the stock engine and patch copies of it: only so can a regression be seen to fail without its patch.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,30 +17,30 @@ settings.register_profile("explore", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
-@pytest.hookimpl(tryfirst=True)
+@functools.cache
+def _has_engine(path: Path) -> bool:
+    """Whether a file has tests of real engines. Told by its text: pytest-xdist's controller, which hands out tests, sees no marks."""
+    return "mark.engine" in path.read_text()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For workers: the engines' tests come first and go to one worker, one after the other, since each fills the machine alone and they
-    take longest; then the files with slow tests. The order of all others stays.
-    """
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        if item.get_closest_marker("engine"):
-            item.add_marker(pytest.mark.xdist_group("engine"))
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: 0 if item.get_closest_marker("engine") else 1 if item.path in slow else 2)
+    """For workers: the engines' tests come first, since they take longest; then files with slow tests. The order of all others stays."""
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: 0 if _has_engine(item.path) else 1 if item.path in slow else 2)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--dist loadgroup``, tests without a group stay together by file, as their module's fixtures want."""
-    if config.getoption("dist") != "loadgroup":
+    """With ``--dist loadfile``, all files with engines go to one worker, one after the other: each engine fills the machine alone."""
+    if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadGroupScheduling
+    from xdist.scheduler import LoadFileScheduling
 
-    class ByFile(LoadGroupScheduling):
+    class OneEngine(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return str(super()._split_scope(nodeid)).partition("::")[0]
+            file = nodeid.partition("::")[0]
+            return "engines" if _has_engine(config.rootpath / file) else file
 
     config.option.loadscopereorder = False  # keeps our order
-    return ByFile(config, log)
+    return OneEngine(config, log)
