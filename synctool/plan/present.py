@@ -101,7 +101,7 @@ _NOTHING = _Side(())
 
 def stripped(lines: Iterable[bytes]) -> Lines:
     """Lines without trailing white space: editors and formatters differ in it."""
-    return tuple([line.rstrip() for line in lines])
+    return tuple(map(bytes.rstrip, lines))
 
 
 class Presence:

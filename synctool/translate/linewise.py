@@ -60,10 +60,10 @@ class LineWords:
         if self._translate is None:
             return tuple(lines)
         try:
-            return tuple([self._known[line] for line in lines])
+            return tuple(map(self._known.__getitem__, lines))
         except KeyError:
             self.learn(lines)
-            return tuple([self._known[line] for line in lines])
+            return tuple(map(self._known.__getitem__, lines))
 
     def learn(self, lines: Iterable[bytes]) -> None:
         """Translate all new ones among these lines at once: many in one text cost far less than each in its own."""
