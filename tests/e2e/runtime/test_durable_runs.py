@@ -13,10 +13,8 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from tests.e2e.runtime.driver import GROUP, PROMPTS, Driver, named, nothing_left, pid_of
 from vime.durable.audit import audit
@@ -81,11 +79,6 @@ def strike(driver: Driver, run_id: str, victim: str) -> float:
     return killed
 
 
-def weights(folder: Path, step: int) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(folder / f"iter_{step:07d}" / "model_tp00.pt", weights_only=True)
-    return found
-
-
 def hold_to_account(folder: Path, total: int) -> None:
     """Every step, prompt and sample once, and proven."""
     report = audit(folder, deep=True)
@@ -100,7 +93,6 @@ def hold_to_account(folder: Path, total: int) -> None:
 
 
 def test_killed_in_every_process_and_phase(work: Path, start: Callable[..., Driver]) -> None:
-    """The weights in the end are those of a run that nobody killed: the synchronous schedule is deterministic."""
     chance = random.Random(1)
     strikes = list(itertools.product(PROCESSES, PHASES))
     chance.shuffle(strikes)
@@ -123,14 +115,6 @@ def test_killed_in_every_process_and_phase(work: Path, start: Callable[..., Driv
     hold_to_account(folder, total)
     nothing_left(run_id, seconds=0)
     print(f"{len(strikes)} kills; seconds from a kill to the next step: {sorted(round(one, 1) for one in back)}")
-
-    driver = start(named("whole"), total, *flags(work / "whole"))
-    code, output = driver.finish()
-    assert code == 0, output
-    hold_to_account(work / "whole", total)
-    ours, theirs = weights(folder, total - 1), weights(work / "whole", total - 1)
-    for name, value in ours.items():
-        torch.testing.assert_close(value, theirs[name], rtol=0, atol=0, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_a_trainer_is_replaced_again_and_again_while_the_engine_stays(work: Path, start: Callable[..., Driver]) -> None:
