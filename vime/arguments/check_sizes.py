@@ -117,11 +117,19 @@ def parallel(args: Namespace) -> Iterator[Problem]:
 
 def stages(args: Namespace) -> Iterator[Problem]:
     count = args.pipeline_model_parallel_size
-    if count == 1 or args.num_layers is None:
+    outer = args.decoder_first_pipeline_num_layers, args.decoder_last_pipeline_num_layers
+    if count == 1:
+        for which, given in zip(("first", "last"), outer, strict=True):
+            if given is not None:
+                yield Problem(
+                    f"--decoder-{which}-pipeline-num-layers {given} without stages",
+                    "--pipeline-model-parallel-size makes them",
+                )
+        return
+    if args.num_layers is None:
         return
     from vime.convert.cut import layers_of_stages
 
-    outer = args.decoder_first_pipeline_num_layers, args.decoder_last_pipeline_num_layers
     try:
         layers_of_stages(args.num_layers, count, *outer)
     except VimeError as error:

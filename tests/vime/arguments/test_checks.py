@@ -80,6 +80,7 @@ SPOKEN = [
     ("--actor-num-gpus-per-node 3 --global-batch-size 8", "no multiple of 3"),
     ("--actor-num-gpus-per-node 8 --tensor-model-parallel-size 8", "4 num attention heads cannot be cut"),
     ("--actor-num-gpus-per-node 3 --pipeline-model-parallel-size 3", "layers cannot be spread over"),
+    ("--decoder-last-pipeline-num-layers 1", "--decoder-last-pipeline-num-layers 1 without stages"),
     ("--hidden-dropout 0.1", "the engine drops nothing"),
     ("--rollout-num-gpus 3 --rollout-num-gpus-per-engine 2", "no multiple of --rollout-num-gpus-per-engine 2"),
     ("--rollout-num-gpus 0", "leaves nobody to generate"),
