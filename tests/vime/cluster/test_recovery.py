@@ -187,7 +187,8 @@ def test_a_run_is_put_together(
         directory, run_id, options, urls, shared, trainers, engines = tmp_path, "x", None, (), False, (1,), ()
 
         def __getattr__(self, name: str) -> Any:
-            return lambda *given: [] if name == "ready" else 3 if name == "steps" else self
+            answers: dict[str, Any] = {"ready": [], "steps": 3, "other_nodes": {}}
+            return lambda *given: answers.get(name, self)
 
     @contextlib.contextmanager
     def stub(*given: Any) -> Iterator[Stub]:
