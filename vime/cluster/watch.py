@@ -45,7 +45,8 @@ class Deaths:
         """Raises EngineError when one of these has happened, or does within `seconds`."""
         import ray
 
-        for event in ray.wait(list(events), timeout=seconds)[0] if events else ():
+        waiting = [event for event in events if event in self._events]  # the others were told already
+        for event in ray.wait(waiting, timeout=seconds)[0] if waiting else ():
             if (reason := self.take(event)) is not None:
                 raise died(reason)
 
