@@ -13,7 +13,7 @@ import pytest
 
 from vime.cluster import processes
 from vime.cluster.session import Session, _reach
-from vime.cluster.watch import _what_ended
+from vime.cluster.watch import Deaths, _what_ended
 from vime.errors import MachineError
 
 
@@ -65,3 +65,7 @@ def test_an_actor_that_a_what_ended_took_along_is_told_from_one_that_died_alone(
     said = "The actor died unexpectedly before finishing this task.\n\tclass_name: A\n\tip: 10.0.0.7\nThe actor died because {}"
     assert _what_ended(RuntimeError(said.format("its node has died. Node Id: 00"))) == "node 10.0.0.7 is lost"
     assert _what_ended(RuntimeError(said.format("its worker process has died"))) is None
+
+
+def test_a_death_that_was_told_is_not_looked_for_again() -> None:
+    Deaths().check([object()])
