@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree
 
+from vime.convert.cut import Cut
 from vime.convert.families import Entry
 from vime.convert.hf import named_weights
 from vime.convert.shape import ModelShape
@@ -30,6 +31,16 @@ class Checkpoints:
     def __init__(self, rank: int, layout: Layout, sharded: bool) -> None:
         self._place = checkpoint.Place(rank, layout, sharded)
         self._writing: list[checkpoint.Writing] = []
+
+    @property
+    def cut(self) -> Cut:
+        """What of the model this rank holds."""
+        return self._place.cut
+
+    @property
+    def decides(self) -> bool:
+        """Whether this is rank 0, which decides for all and speaks for them."""
+        return self._place.rank == 0
 
     def find(self, root: str | Path, step: int | None) -> int | None:
         """The newest complete checkpoint of `root`, or `step`, as rank 0 sees it; None when there is none."""
@@ -142,7 +153,7 @@ class Checkpoints:
     def _agree(self, decide: Callable[[], T]) -> T:
         """Rank 0 decides, all get the answer, or the error."""
         outcome: list[Any] = [None, None]
-        if self._place.rank == 0:
+        if self.decides:
             try:
                 outcome[0] = decide()
             except VimeError as error:

@@ -22,9 +22,9 @@ from vime.convert import fp8, hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
 from vime.hooks import load_hook
-from vime.rollout.pool.schedules import SYNCHRONOUS
 from vime.sample import Sample
 from vime.trainer import (
+    agreement,
     batching,
     checkpoint,
     cpu,
@@ -36,7 +36,6 @@ from vime.trainer import (
     pipeline,
     refusals,
     support,
-    torch_dist,
 )
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.clock import Clock
@@ -44,6 +43,7 @@ from vime.trainer.columns import column_means
 from vime.trainer.critic import Critic, role_args
 from vime.trainer.flops import training_flops
 from vime.trainer.learner import Learner
+from vime.trainer.loading import REFERENCE, TEACHER, Loading
 from vime.trainer.model import PolicyModel, build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
 from vime.trainer.routing import Routing
@@ -53,7 +53,6 @@ from vime.trainer.weights import NamedWeights
 
 log = logging.getLogger(__name__)
 
-REFERENCE, TEACHER = "ref", "teacher"
 CRITIC = "critic"
 
 
@@ -126,13 +125,14 @@ class Trainer:
             else None,
             routing=self.routing,
         )
-        resume = self._find_checkpoint()
+        loading = Loading(self.args, self.checkpoints, self.model, self.weights, self.shape, self.blocks)
+        resume = loading.find()
         if estimators.needs_reference(self.args):
-            self._load_reference(resume)
+            loading.reference(resume)
         if self.args.use_opd and self.args.opd_type == "megatron":
-            self._load_named(TEACHER, "opd_teacher_load", self.args.opd_teacher_ckpt_step)
+            loading.teacher()
         if resume is None:
-            self._load_start()
+            loading.start()
         else:
             saved = self.checkpoints.open(self.args.load, resume)
             self.checkpoints.fill(self.model, self.shape, saved)
@@ -177,41 +177,6 @@ class Trainer:
             torch.manual_seed(self.args.seed)
             model_parallel_cuda_manual_seed(self.args.seed)
 
-    def _load_hf(self, directory: str | Path) -> None:
-        hf.load_hf(self.model, directory, self.shape, self.cut, self.blocks)
-
-    def _load_start(self) -> None:
-        """The weights of a run that begins."""
-        root = self.args.load
-        folder = self.checkpoints.find_megatrons(root, self.args.ckpt_step) if root else None
-        if folder is None:
-            self._load_hf(self.args.hf_checkpoint)
-            return
-        if self.rank == 0:
-            log.warning("%s is Megatron's: a new run starts from its weights, with an optimizer of its own", folder)
-        self.checkpoints.fill_from_megatrons(folder, self.model)
-
-    def _load_reference(self, resume: int | None) -> None:
-        """From --ref-load; after a resume, when the reference follows the policy, from beside the policy's checkpoint."""
-        if resume is None or not self.args.ref_update_interval:
-            self._load_named(REFERENCE, "ref_load", self.args.ref_ckpt_step)
-            return
-        saved = self.checkpoints.open_beside(Path(self.args.load) / REFERENCE, resume)
-        self.checkpoints.fill(self.model, self.shape, saved)
-        self.weights.keep(REFERENCE)
-
-    def _load_named(self, name: str, flag: str, step: int | None) -> None:
-        """Read the weights at `flag`, a checkpoint of ours or Megatron's (at `step`, or its newest) or a Hugging Face directory, and
-        keep them."""
-        source, option = getattr(self.args, flag), f"--{flag.replace('_', '-')}"
-        if not source:
-            raise VimeError(f"the flags need another policy's weights ({name})", hint=f"give {option}")
-        if (Path(source) / checkpoint.MARKER).exists() or torch_dist.find(source, step) is not None:
-            self.checkpoints.fill_from(source, step, self.model, self.shape, option)
-        else:
-            self._load_hf(source)
-        self.weights.keep(name)
-
     def close(self) -> None:
         """Complete what is being saved and leave the process groups, so that this process can join others; collective."""
         self.checkpoints.finish()
@@ -219,20 +184,6 @@ class Trainer:
         parallel.destroy_process_groups()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
-
-    def _find_checkpoint(self) -> int | None:
-        root = self.args.load
-        if not root or self.checkpoints.find_megatrons(root, self.args.ckpt_step) is not None:
-            return None
-        found = self.checkpoints.find(root, self.args.ckpt_step)
-        if self.rank == 0:
-            if found is None:
-                log.warning(
-                    "no complete checkpoint in %s: starting at rollout 0 from %s", root, self.args.hf_checkpoint
-                )
-            else:
-                log.info("resuming after rollout %d from %s", found, root)
-        return found
 
     def _restore(self, saved: checkpoint.Saved) -> None:
         self.checkpoints.restore(self.actor, self.shape, saved)
@@ -497,32 +448,7 @@ class Trainer:
         return parallel.sum_over_data(values.to(self.device)).cpu()
 
     def _check_parity(self, data: TrainData, where: str, metrics: dict[str, float]) -> None:
-        """Compare with the engine, now that every sample is scored. Raises VimeError beyond the threshold."""
-        if "rollout_log_probs" not in data or self.args.use_rollout_logprobs or "old_log_probs" not in data:
-            return
-        report = self._parity_report(data, data["loss_masks"])
-        metrics["train/train_rollout_logprob_abs_diff"] = report.mean
-        metrics["train/train_rollout_logprob_abs_diff_max"] = report.max
-        if self.args.partial_rollout or self.args.rollout_schedule != SYNCHRONOUS:
-            # Answers of older weights differ for a reason: only those of the present ones can tell stale or wrong weights.
-            masks = zip(data["loss_masks"], data["weight_versions"], strict=True)
-            report = self._parity_report(
-                data, [mask if self._is_present(own) else [0] * len(mask) for mask, own in masks]
-            )
-            if report.tokens:
-                metrics["train/on_policy_logprob_abs_diff"] = report.mean
-        threshold = self.args.parity_threshold
-        if threshold is not None and not report.within(threshold):
-            layers = self._compare_layers(data["tokens"][:4])
-            raise parity.refusal(report, threshold, layers, where)
-
-    def _parity_report(self, data: TrainData, masks: Sequence[Sequence[int]]) -> ParityReport:
-        own = parity.compare(data["old_log_probs"], data["rollout_log_probs"], masks, data["sample_indices"])
-        return parity.gather(own, parallel.data_group())
-
-    def _is_present(self, versions: Sequence[str]) -> bool:
-        """Whether an answer sampled under `versions` is one of the present weights alone; unknown ones are taken for it."""
-        return self.served_version is None or not versions or set(versions) == {self.served_version}
+        metrics |= agreement.check(self.args, data, self.served_version, self._compare_layers, where)
 
     def _step(
         self, data: TrainData, step: Step, batches: list[MicroBatch], where: str, gate: Callable[[], None] | None
