@@ -15,7 +15,8 @@ from vime.errors import UsageError
 
 @contextmanager
 def whole_file(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
-    """A stream whose content becomes `path` at the end; after an error `path` is as it was. `synced`: on the disk before it has its name."""
+    """A stream whose content becomes `path` at the end; after an error `path` is as it was. `synced`: on the disk before it has its name, and then
+    the name too."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as stream:
@@ -27,6 +28,12 @@ def whole_file(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if synced:
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

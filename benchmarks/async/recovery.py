@@ -12,10 +12,8 @@ import argparse
 import json
 import os
 import platform
-import re
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,6 +26,7 @@ from vime import environment  # noqa: E402
 
 environment.prepare(1)
 
+from tests.e2e.runtime.driver import Driver  # noqa: E402
 from vime.cluster import processes  # noqa: E402
 from vime.durable.audit import audit  # noqa: E402
 from vime.toy.flags import default_flags  # noqa: E402
@@ -35,65 +34,47 @@ from vime.toy.flags import default_flags  # noqa: E402
 CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
 STEPS = 14
-PATIENCE = 180.0
 
 
-class Driver:
-    """A train.py whose lines are read one by one."""
-
-    def __init__(self, flags: list[str]) -> None:
-        self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def step(self) -> float:
-        """When the next step's line came."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if re.search(rf"step +\d+/{STEPS}", line):
-                return time.monotonic()
-        raise SystemExit(f"the run ended:\n{''.join(self.lines[-40:])}")
-
-    def finish(self) -> None:
-        output, _ = self.process.communicate(timeout=PATIENCE)
-        if self.process.returncode:
-            raise SystemExit(f"the run failed:\n{''.join(self.lines[-40:])}{output[-4000:]}")
+def step(driver: Driver) -> float:
+    """When the next step's line came."""
+    driver.until(rf"step +\d+/{STEPS}")
+    return time.monotonic()
 
 
 def once(number: int) -> dict[str, float]:
     """Seconds of a cold start, of the same command after the driver was killed, and of a trainer's replacement."""
     folder, run_id = CACHE / "durable" / f"recovery-{number}-{int(time.time())}", f"recovery-{os.getpid()}-{number}"
-    flags = [*default_flags(STEPS, 0, CACHE / "toy"), "--rollout-data-transport", "straw", "--use-fault-tolerance"]
-    position = flags.index("--eval-interval")
-    del flags[position : position + 2]
+    flags = [
+        *default_flags(STEPS, 0, CACHE / "toy", evaluate=False),
+        "--rollout-data-transport",
+        "straw",
+        "--use-fault-tolerance",
+    ]
     flags += ["--save", str(folder), "--load", str(folder), "--save-interval", "2", "--run-id", run_id]
 
     begun = time.monotonic()
     driver = Driver(flags)
-    cold = driver.step() - begun
+    cold = step(driver) - begun
     for _ in range(2):
-        driver.step()
+        step(driver)
     time.sleep(0.3)  # in the middle of the fourth
     killed = time.monotonic()
     driver.process.kill()
     driver.process.wait()
     driver = Driver(flags)
-    again = driver.step() - killed
+    again = step(driver) - killed
 
     for _ in range(2):
-        driver.step()
+        step(driver)
     time.sleep(0.3)
     trainer = next(one.pid for one in processes.processes(run_id) if "TrainerActor" in one.command)
     killed = time.monotonic()
     os.kill(trainer, signal.SIGKILL)
-    replaced = driver.step() - killed
-    driver.finish()
+    replaced = step(driver) - killed
+    code, output = driver.finish()
+    if code:
+        raise SystemExit(f"the run failed:\n{output[-4000:]}")
     report = audit(folder, deep=True)
     if report.findings or report.trained_steps != STEPS:
         raise SystemExit(report.render())

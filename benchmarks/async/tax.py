@@ -82,10 +82,8 @@ def runs(steps: int, repeats: int) -> dict[str, Any]:
 def run(transport: str, steps: int, folder: Path) -> tuple[list[float], float]:
     """Seconds of each step after the first, and CPU seconds a step from there to the last but one."""
     run_id = f"tax-{os.getpid()}-{folder.name}"
-    flags = [*default_flags(steps, 0, CACHE / "toy"), "--run-dir", str(folder), "--run-id", run_id]
+    flags = [*default_flags(steps, 0, CACHE / "toy", evaluate=False), "--run-dir", str(folder), "--run-id", run_id]
     flags += ["--rollout-data-transport", transport, "--rollout-data-dir", str(folder / "queue")]
-    position = flags.index("--eval-interval")
-    del flags[position : position + 2]
     driver = subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -6,6 +6,7 @@ folders that were not touched are shared.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -56,6 +57,13 @@ def is_git_folder(part: str) -> bool:
     """Whether some file system takes a path component for ``.git``: in any case, with ignored characters, trailing dots, or an NTFS stream."""
     plain = part.translate(_HFS_IGNORED).lower()
     return plain.partition(":")[0].rstrip(". ") in (".git", "git~1")
+
+
+def link_end(path: str, target: str) -> str | None:
+    """The path that a symbolic link at ``path`` leads to, or None where that is not in the tree."""
+    end = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    outside = not target or target.startswith("/") or "\0" in target or end == ".." or end.startswith("../")
+    return None if outside else end
 
 
 def check_path(path: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from functools import cached_property
 from pathlib import PurePosixPath
 
 from synctool.errors import Refused
-from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Entry, Tree, check_path, is_git_folder
+from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Entry, Tree, check_path, is_git_folder, link_end
 from synctool.mirror.sides import Sides, Version
 
 
@@ -50,10 +49,8 @@ def programs(attributes: bytes) -> set[str]:
 
 def leaves_tree(path: str, target: str) -> bool:
     """Whether a symbolic link at ``path`` leads out of the tree, or into git's own folder."""
-    if target.startswith("/") or "\0" in target or not target:
-        return True
-    parts = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)).split("/")
-    return parts[0] == ".." or any(is_git_folder(part) for part in parts)
+    end = link_end(path, target)
+    return end is None or any(map(is_git_folder, end.split("/")))
 
 
 class Neighbours:

@@ -10,7 +10,7 @@ import posixpath
 from dataclasses import dataclass, field
 
 from synctool.errors import Refused
-from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Tree, check_path, is_git_folder
+from synctool.git.tree import EXECUTABLE, FILE, SUBMODULE, SYMLINK, Tree, check_path, is_git_folder, link_end
 from synctool.patches.filepatch import FilePatch, PatchText
 
 #: Files that change how git treats other files.
@@ -96,8 +96,8 @@ def check_link_target(path: str, target: bytes, where: str) -> None:
         Refused: it does.
     """
     text = target.decode("utf-8", "surrogateescape")
-    end = posixpath.normpath(posixpath.join(posixpath.dirname(path), text))
-    if not text or text.startswith("/") or "\0" in text or end == ".." or end.startswith("../"):
+    end = link_end(path, text)
+    if end is None:
         raise Refused(f"symbolic link {path!r} leaves the tree: {text!r}", where=where)
     if any(is_git_folder(part) for part in end.split("/")):
         raise Refused(f"symbolic link {path!r} points into .git", where=where)

@@ -74,7 +74,7 @@ class LineWords:
         new = [line for line in dict.fromkeys(lines) if line not in self._known]
         # One odd character makes a whole text wider in memory, and slower.
         for part in ([line for line in new if line.isascii()], [line for line in new if not line.isascii()]):
-            text = b"\n".join(part).decode()
-            done = self._translate(text)
             if part:
+                text = b"\n".join(part).decode()
+                done = self._translate(text)
                 self._known.update(zip(part, part if done is text else done.encode().split(b"\n"), strict=True))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from vime.cluster import processes
+from vime.cluster.processes import run_folder
 from vime.errors import UsageError
 
 _MOST_OUTPUT = 1 << 16
@@ -59,7 +59,7 @@ class LocalSandbox:
     """
 
     def __init__(self, memory_bytes: int = 1 << 30, cpu_seconds: int = 60) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="vime-sandbox-", dir=_home()))
+        self.folder = Path(tempfile.mkdtemp(prefix="vime-sandbox-", dir=run_folder("sandboxes")))
         self._limits = (
             (resource.RLIMIT_AS, memory_bytes),
             (resource.RLIMIT_CPU, cpu_seconds),
@@ -116,16 +116,6 @@ class LocalSandbox:
     def _limit(self) -> None:
         for kind, most in self._limits:
             resource.setrlimit(kind, (most, most))
-
-
-def _home() -> Path | None:
-    """The folder for sandboxes of this run, which goes with the run, even one that is killed; None outside a run."""
-    run = os.environ.get(processes.RUN_VARIABLE)
-    if run is None:
-        return None
-    folder = processes.registry() / run / "sandboxes"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 from vime.data.protocol import Group
@@ -21,15 +20,11 @@ class GenerationWorker:
         from vime.engine.router import open_router
         from vime.hooks import check_hooks
         from vime.rollout.context import RolloutContext, Slots, install
-        from vime.rollout.frozen import FrozenModel
 
         check_hooks(args)
-        policy, *frozen = args.model_groups
-        log_file = Path(args.run_dir).resolve() / "logs" / f"router-{number}.log"
         self.args, self.name, self.count = args, f"{number}", count
-        self.router = open_router(args.router_policy, policy.count, args.router_balance_abs_threshold, log_file)
+        self.router = open_router(args, f"router-{number}.log")
         self.context = RolloutContext(args, HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint))
-        self.context.models = {group.name: FrozenModel(group.name) for group in frozen}
         self.context.slots = Slots(share(self.context.slots.places, args.n_samples_per_prompt, number, count))
         install(self.context)
         self._task: tuple[int, Any] | None = None

@@ -60,6 +60,16 @@ def registry() -> Path:
     return folder
 
 
+def run_folder(name: str = ".") -> Path | None:
+    """A folder that goes with the run that this process is part of, even one that is killed, made where it is missing; None outside a run."""
+    run = os.environ.get(RUN_VARIABLE)
+    if run is None:
+        return None
+    folder = registry() / run / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def records() -> list[RunRecord]:
     """All recorded runs, also those whose driver is gone."""
     found = []

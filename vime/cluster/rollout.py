@@ -38,16 +38,13 @@ class RolloutManager:
         from vime.engine.router import open_router
         from vime.hooks import check_hooks, load_hook
         from vime.rollout.context import RolloutContext, install
-        from vime.rollout.frozen import FrozenModel
         from vime.rollout.pool.store import open_store
         from vime.rollout.workers.desk import Desk
         from vime.rollout.workers.fleet import FleetContext
 
         self.args = args
         check_hooks(args)
-        policy, *frozen = args.model_groups
-        log_file = Path(args.run_dir).resolve() / "logs" / "router.log"
-        self.router = open_router(args.router_policy, policy.count, args.router_balance_abs_threshold, log_file)
+        self.router = open_router(args, "router.log")
         client, tokenizer = HttpEngineClient(self.router), load_tokenizer(args.hf_checkpoint)
         #: Where generation workers get their groups; None without any: then this process answers them.
         self.desk = Desk(args.rollout_queue_lease_seconds) if args.rollout_generation_workers > 1 else None
@@ -56,7 +53,6 @@ class RolloutManager:
             if self.desk is None
             else FleetContext(args, client, tokenizer, self.desk)
         )
-        self.context.models = {group.name: FrozenModel(group.name) for group in frozen}
         install(self.context)
         self._open_source = load_hook("data_source_path", args.data_source_path)
         self.source = self._open_source(args)

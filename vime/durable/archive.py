@@ -11,13 +11,13 @@ them is executed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from vime.data.protocol import Group
+from vime.data.state import portable, save_state
 from vime.durable.files import read_json, write_json
 from vime.errors import DataError
 from vime.sample import Sample
@@ -153,17 +153,9 @@ class RolloutArchive:
 
 
 def save_pt(path: Path, rollout_id: int | str, samples: Sequence[Sample], source: Source) -> None:
-    """A self-contained archive, through a temporary file."""
-    import torch
-
+    """A self-contained archive."""
     facts = {"format": _FORMAT, "rollout_id": rollout_id, "source": asdict(source)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as stream:
-        torch.save(facts | {"samples": [_tensors(sample.to_dict()) for sample in samples]}, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
+    save_state(path, facts | {"samples": [_tensors(sample.to_dict()) for sample in samples]})
 
 
 def write_index(
@@ -225,12 +217,9 @@ class Replay:
 def _tensors(state: dict[str, Any]) -> dict[str, Any]:
     """Arrays as tensors: what torch reads without being told that it may. Their names are kept, so that they come back as arrays."""
     import numpy as np
-    import torch
 
     arrays = [name for name, value in state.items() if isinstance(value, np.ndarray)]
-    if not arrays:
-        return state
-    return state | {name: torch.from_numpy(state[name]) for name in arrays} | {"_arrays": arrays}
+    return portable(state) | ({"_arrays": arrays} if arrays else {})
 
 
 def _arrays(state: dict[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from vime.errors import DataError
+from vime.files import whole_file
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -25,22 +25,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Through a temporary file, synced with its folder."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, indent=2, sort_keys=True)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Whole, and on the disk."""
+    with whole_file(path, synced=True) as stream:
+        stream.write(json.dumps(value, indent=2, sort_keys=True).encode())
 
 
 def facts_of(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vime.errors import MachineError
+from vime.files import whole_file
 
 #: Seconds that a write may take to be seen by all.
 DEADLINE = 10.0
@@ -39,20 +40,11 @@ class Hand:
         self._held = -1
 
     def put(self, name: str, text: str) -> None:
-        """A whole file: written aside, on the disk, renamed, its folder on the disk."""
+        """A whole file, as the queue writes its own."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f"{path.name}.{os.getpid()}.aside")
-        with open(aside, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with whole_file(path, synced=True) as stream:
+            stream.write(text.encode())
 
     def grow(self, name: str, text: str) -> None:
         """More at the end of a file, as packs and journals grow."""

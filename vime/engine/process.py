@@ -15,8 +15,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vime.cluster import processes
-from vime.cluster.processes import kill_group
+from vime.cluster.processes import kill_group, run_folder
 from vime.engine.net import HeldPort
 from vime.engine.server import FOLDER_VARIABLE
 from vime.errors import EngineError
@@ -36,7 +35,7 @@ class EngineProcess:
         self.url = port.url
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="engine-", dir=_home()))
+        self._folder = Path(tempfile.mkdtemp(prefix="engine-", dir=run_folder()))
         socket_fd = port.sock.fileno()
         watched, self._lifeline = os.pipe()
         os.set_inheritable(watched, True)
@@ -111,16 +110,6 @@ class EngineProcess:
     def _log_hint(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if self.log.exists() else []
         return "\n    ".join([f"end of {self.log}:", *lines])
-
-
-def _home() -> Path | None:
-    """Where the folder of a server is: in that of the run, which goes with the run, even one that is killed; None outside a run."""
-    run = os.environ.get(processes.RUN_VARIABLE)
-    if run is None:
-        return None
-    folder = processes.registry() / run
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _temporary(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import random
 import sys
 import urllib.parse
 import urllib.request
+from argparse import Namespace
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,9 +186,11 @@ def local_router(policy: str) -> LocalRouter:
     return LocalRouter(policies[policy])
 
 
-def open_router(policy: str, engines: int, balance_threshold: int, log: Path) -> Router:
-    """vllm-router where it is installed, knows the policy and there are engines to choose from; else our own."""
+def open_router(args: Namespace, log: str) -> Router:
+    """To the policy's engines: vllm-router where it is installed, knows the policy and there are engines to choose from; else our own. `log`: its
+    file in the run's folder."""
     found = importlib.util.find_spec("vllm_router") is not None
-    if found and engines > 1 and policy in _ROUTER_POLICIES:
-        return RouterProcess(policy, balance_threshold, log)
-    return local_router(policy)
+    if found and args.model_groups[0].count > 1 and args.router_policy in _ROUTER_POLICIES:
+        path = Path(args.run_dir).resolve() / "logs" / log
+        return RouterProcess(args.router_policy, args.router_balance_abs_threshold, path)
+    return local_router(args.router_policy)

@@ -72,7 +72,7 @@ class RolloutContext:
         self.serving_version = serving_version
         self.slots = Slots(args.vllm_server_concurrency * max(1, args.model_groups[0].count))
         #: Frozen models that are served beside the policy, by their names in --vllm-config.
-        self.models: dict[str, FrozenModel] = {}
+        self.models = {group.name: FrozenModel(group.name) for group in args.model_groups[1:]}
         #: Where caches outlive an update, a request must not start on a prefix that older weights computed.
         self.salted = args.flush_cache_interval != 1
         self.special_ids = frozenset(tokenizer.all_special_ids)

@@ -10,7 +10,8 @@ from vime.sample import Sample
 
 
 def cuts_distribution(args: Namespace) -> bool:
-    """Whether top-p or top-k leave tokens out while training, so that engines record, for all their requests, what was left."""
+    """Whether top-p or top-k leave tokens out while training, so that engines record, for all their requests, what was
+    left, and trainers renormalise log-probabilities over it."""
     return args.rollout_top_p < 1 or args.rollout_top_k != -1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Loading:
     def find(self) -> int | None:
         """The rollout after which the run in `--load` was saved; None for a fresh start."""
         root = self._args.load
-        if not root or self._megatrons() is not None:
+        if not root or self._megatrons is not None:
             return None
         found = self._checkpoints.find(root, self._args.ckpt_step)
         if self._checkpoints.decides:
@@ -51,7 +52,7 @@ class Loading:
 
     def start(self) -> None:
         """The weights of a run that begins."""
-        folder = self._megatrons()
+        folder = self._megatrons
         if folder is None:
             self._hugging_face(self._args.hf_checkpoint)
             return
@@ -72,7 +73,9 @@ class Loading:
         """From --opd-teacher-load."""
         self._named(TEACHER, "opd_teacher_load", self._args.opd_teacher_ckpt_step)
 
+    @cached_property
     def _megatrons(self) -> Path | None:
+        """The folder of a checkpoint in `--load` that Megatron wrote."""
         root = self._args.load
         return self._checkpoints.find_megatrons(root, self._args.ckpt_step) if root else None
 

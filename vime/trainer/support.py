@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from vime.errors import VimeError
+from vime.rollout.sampling import cuts_distribution
 from vime.trainer.log_probs import Picks
 
 PATCH = "vllm-score-centering.patch"
@@ -50,14 +51,9 @@ class Support:
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
-def replays(args: Any) -> bool:
-    """Whether the sampler cut its distribution, so that log-probabilities must be renormalised over what it left."""
-    return args.rollout_top_p != 1 or args.rollout_top_k != -1
-
-
 def needed(args: Any) -> bool:
     """Whether samples must come with a support."""
-    return replays(args) or args.use_score_centering
+    return cuts_distribution(args) or args.use_score_centering
 
 
 def of_sample(args: Any, sample: Recorded, mask: Sequence[int], name: str) -> Support | None:
@@ -66,7 +62,7 @@ def of_sample(args: Any, sample: Recorded, mask: Sequence[int], name: str) -> Su
     Raises VimeError naming sample and token: a trained token without record, ids that repeat or are out of range,
     log-probabilities that are none, and, for exact centering, a sampled token that its own support does not hold.
     """
-    if replays(args):
+    if cuts_distribution(args):
         support = _nucleus(sample, sum(mask), name)
         if args.use_score_centering and support.log_probs is None:
             if sum(mask):
@@ -81,7 +77,7 @@ def of_sample(args: Any, sample: Recorded, mask: Sequence[int], name: str) -> Su
     else:
         return None
     _check(support, np.asarray(mask), name)
-    if args.use_score_centering and replays(args):
+    if args.use_score_centering and cuts_distribution(args):
         _check_sampled(support, sample, np.asarray(mask), name)
     return support
 

@@ -22,6 +22,7 @@ from vime.convert import fp8, hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
 from vime.hooks import load_hook
+from vime.rollout.sampling import cuts_distribution
 from vime.sample import Sample
 from vime.trainer import (
     agreement,
@@ -35,7 +36,6 @@ from vime.trainer import (
     parity,
     pipeline,
     refusals,
-    support,
 )
 from vime.trainer.batching import MicroBatch, RankBatch, Step, TrainData
 from vime.trainer.clock import Clock
@@ -118,7 +118,7 @@ class Trainer:
             self.model,
             self.args,
             self.device,
-            complete=support.replays(self.args),
+            complete=cuts_distribution(self.args),
             weight=objective.weight_rule(self.args),
             context=batching.Context(parallel.context_group(), not self.args.allgather_cp)
             if self.layout.context > 1

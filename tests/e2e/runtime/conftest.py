@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.runtime.driver import GROUP, PROMPTS, Driver
+from tests.e2e.runtime.driver import GROUP, PROMPTS, ROOT, Driver
 from vime.cluster import processes
 from vime.toy import model, words
+
+ROWS = 2048
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +22,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("runs")
     model.write_model(folder / "start", seed=0)
     stream = words.words(1)
-    words.write_rows(folder / "train.jsonl", [next(stream) for _ in range(64)])
-    before = os.environ.get("VIME_RUNTIME_DIR")
-    os.environ["VIME_RUNTIME_DIR"] = f"/tmp/vt-{os.getpid()}"
-    os.environ["OMP_NUM_THREADS"] = "1"
-    yield folder
-    if before is None:
-        del os.environ["VIME_RUNTIME_DIR"]
-    else:
-        os.environ["VIME_RUNTIME_DIR"] = before
+    words.write_rows(folder / "train.jsonl", [next(stream) for _ in range(ROWS)])
+    registry = f"/tmp/vt-{os.getpid()}"  # short: Ray's sockets are below it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VIME_RUNTIME_DIR", registry)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", str(ROOT))  # runs may name functions of tests
+        yield folder
+    shutil.rmtree(registry, ignore_errors=True)
 
 
 @pytest.fixture

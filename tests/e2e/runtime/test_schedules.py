@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.runtime.driver import GROUP, PROMPTS, Driver, named
 from vime.cluster import processes
 from vime.observe.ledger import Ledger
 from vime.observe.metrics import read_metrics
 from vime.sample import Sample
-from vime.toy import model, words
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-ROOT = Path(__file__).resolve().parents[3]
-PROMPTS, GROUP, ANSWER = 4, 2, 48
+ANSWER = 48
 
 
 def note(args: Namespace, groups: list[list[Sample]]) -> None:
@@ -45,68 +38,29 @@ def note(args: Namespace, groups: list[list[Sample]]) -> None:
         file.write(json.dumps(batch) + "\n")
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A random model of the toy's shape, which hardly ever ends an answer, and prompts."""
-    folder = tmp_path_factory.mktemp("schedules")
-    model.write_model(folder / "start", seed=0)
-    stream = words.words(1)
-    words.write_rows(folder / "train.jsonl", [next(stream) for _ in range(2048)])
-    registry = f"/tmp/vs-{os.getpid()}"  # short: Ray's sockets are below it
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VIME_RUNTIME_DIR", registry)
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("PYTHONPATH", str(ROOT))
-        yield folder
-    shutil.rmtree(registry, ignore_errors=True)
+Start = Callable[..., Driver]
 
 
 @pytest.fixture
-def start(work: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    begun: list[tuple[str, subprocess.Popen[str]]] = []
+def begin(work: Path, start: Start) -> Start:
+    """Starts a run of two engines whose answers are long: a random model hardly ever ends one."""
 
-    def begin(name: str, steps: int, *more: str) -> subprocess.Popen[str]:
-        run_id = f"{name}-{os.getpid()}"
+    def begin(name: str, steps: int, *more: str) -> Driver:
         flags = {
-            "--hf-checkpoint": work / "start",
-            "--prompt-data": work / "train.jsonl",
-            "--input-key": "prompt",
-            "--label-key": "answer",
-            "--rm-type": "reverse_word",
-            "--num-rollout": steps,
-            "--rollout-batch-size": PROMPTS,
-            "--n-samples-per-prompt": GROUP,
             "--rollout-max-response-len": ANSWER,
             "--rollout-num-gpus": 2,
-            "--micro-batch-size": 8,
-            "--lr": 1e-3,
-            "--device": "cpu",
             "--parity-threshold": 1e-4,
-            "--run-id": run_id,
             "--run-dir": work / name,
             "--rollout-sample-filter-path": f"{__name__}.note",
         }
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *(str(part) for pair in flags.items() for part in pair), *more],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        begun.append((run_id, process))
-        return process
+        return start(named(name), steps, *(str(part) for pair in flags.items() for part in pair), *more)
 
-    yield begin
-    for run_id, process in begun:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        processes.sweep(run_id, grace=0)
+    return begin
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    return output
+def finish(driver: Driver) -> None:
+    code, output = driver.finish()
+    assert code == 0, output
 
 
 def check(folder: Path, steps: int, lag: int) -> list[dict[str, Any]]:
@@ -134,11 +88,11 @@ def mixed(folder: Path) -> int:
     return sum(len({span[0] for span in one["spans"]}) > 1 for batch in batches for one in batch)
 
 
-def test_updates_in_flight_on_two_engines(work: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_updates_in_flight_on_two_engines(work: Path, begin: Start) -> None:
     """PipelineRL with a periodic flush: answers outlive updates, or are interrupted and continued, and every token knows its weights."""
     steps = 8
     flags = ("--flush-cache-interval", "3", "--partial-rollout", "--save", str(work / "kept"), "--save-interval", "4")
-    finish(start("in-flight", steps, *flags))
+    finish(begin("in-flight", steps, *flags))
     records = check(work / "in-flight", steps, lag=2)
     assert [record["weights/flushed"] for record in records] == [float((step + 1) % 3 == 0) for step in range(steps)]
     assert mixed(work / "in-flight") > 0
@@ -166,18 +120,16 @@ def test_updates_in_flight_on_two_engines(work: Path, start: Callable[..., subpr
     ],
 )
 def test_two_hundred_steps_leave_no_descriptor_behind(
-    work: Path, start: Callable[..., subprocess.Popen[str]], name: str, flags: tuple[str, ...]
+    work: Path, begin: Start, name: str, flags: tuple[str, ...]
 ) -> None:
     """Public report vime#441: a PipelineRL run with periodic flushes died of file descriptors after many updates."""
     steps, schedule = 200, name.removesuffix("-partial").removesuffix("-long").removesuffix("-durable")
-    process = start(name, steps, "--rollout-schedule", schedule, *(flag.format(work=work) for flag in flags))
-    run_id = f"{name}-{os.getpid()}"
+    driver = begin(name, steps, "--rollout-schedule", schedule, *(flag.format(work=work) for flag in flags))
     counts = []
-    assert process.stdout is not None
-    for line in process.stdout:
-        if re.search(r"step +(20|190)/", line):
-            counts.append({one.pid: descriptors(one.pid) for one in processes.processes(run_id)})
-    finish(process)
+    for step in (20, 190):
+        driver.until(rf"step +{step}/")
+        counts.append({one.pid: descriptors(one.pid) for one in processes.processes(named(name))})
+    finish(driver)
     check(work / name, steps, lag=1 if schedule == "one-step-ahead" else 2)
     assert (mixed(work / name) > 0) == bool(flags)
     early, late = counts

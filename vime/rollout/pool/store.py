@@ -11,14 +11,14 @@ The pool does not know whether a store survives the process. Every method may be
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from vime.data.protocol import DataSource, Group, SettlingDataSource
+from vime.data.state import portable, save_state
 from vime.errors import UsageError
 from vime.sample import Sample, Status
 
@@ -176,18 +176,9 @@ class MemoryStore:
         self.source.save(step)
         if self.args.save is None:
             return
-        import torch
-
         later = [task for number, batch in self._plans.items() if number > step for task in batch.tasks]
-        kept = [[_portable(sample) for sample in task.group] for task in [*later, *self._ready.values()]]
-        path = finished_path(self.args.save, step)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        with open(temporary, "wb") as file:
-            torch.save({"format": 1, "groups": kept}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        kept = [[portable(sample.to_dict()) for sample in task.group] for task in [*later, *self._ready.values()]]
+        save_state(finished_path(self.args.save, step), {"format": 1, "groups": kept})
 
     def load(self, step: int | None) -> None:
         self.source.load(step)  # type: ignore[arg-type]
@@ -245,12 +236,3 @@ def open_store(args: Namespace, source: DataSource) -> Store:
 
 def finished_path(folder: str, step: int) -> Path:
     return Path(folder) / "rollout" / f"finished_groups_{step}.pt"
-
-
-def _portable(sample: Sample) -> dict[str, Any]:
-    """Arrays as tensors: what torch loads without running code."""
-    import numpy as np
-    import torch
-
-    state = sample.to_dict()
-    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
