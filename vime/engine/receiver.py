@@ -91,9 +91,12 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         if self._prefetch is not None:
             prefetch, self._prefetch = self._prefetch, None
             self._staged = prefetch.result()
-        staged, self._staged = self._staged, []
-        if not self._loading:
-            self._load(iter(staged))
+            self._load(iter(self._staged))
+            # Its memory belongs to the stream that it came on: the next version may come into it from now on.
+            torch.cuda.synchronize(self.device)
+        elif not self._loading:
+            self._load(iter(self._staged))
+        self._staged = []
         if not self._in_place:
             finalize_layerwise_reload(self.model, self.model_config)
             _repack_embeddings(self.model)

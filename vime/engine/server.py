@@ -55,10 +55,11 @@ def serve(sock: socket.socket, flags: list[str]) -> None:
     from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    from vime.engine import flat
+    from vime.engine import flat, pausing
 
     cli_env_setup()
     flat.install()
+    pausing.install()
     host, port = sock.getsockname()[:2]
     args = make_arg_parser(FlexibleArgumentParser()).parse_args([*flags, "--host", host, "--port", str(port)])
     validate_parsed_serve_args(args)

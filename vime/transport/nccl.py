@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -152,17 +153,27 @@ class Receiver:
             raise
 
     def _buckets(self, offer: Offer, deadline: float) -> Iterator[tuple[BucketMeta, torch.Tensor]]:
-        assert self._group is not None
+        group = self._group
+        assert group is not None
         sums, works = [], []
-        for meta in offer.buckets:
+
+        def begin(meta: BucketMeta) -> tuple[BucketMeta, torch.Tensor]:
             data = torch.empty(meta.nbytes, dtype=torch.uint8, device=self._device)
-            works.append(self._group.broadcast(data))
-            works[-1].wait()
+            works.append(group.broadcast(data))
+            return meta, data
+
+        coming = deque(begin(meta) for meta in offer.buckets[:1])
+        for number in range(len(offer.buckets)):
+            # The next is on its way while the caller copies this one to its place, which takes the processor as long as the link takes.
+            coming.extend(begin(meta) for meta in offer.buckets[number + 1 : number + 2])
+            meta, data = coming.popleft()
+            works[number].wait()
             sums.append(digest(data))
             yield meta, data
+            del data
         announced = torch.empty(len(offer.buckets), 8, dtype=torch.int64, device=self._device)
-        works.append(self._group.broadcast(announced))
-        self._group.finish(works, deadline)
+        works.append(group.broadcast(announced))
+        group.finish(works, deadline)
         works[-1].wait()
         if sums and not torch.equal(announced, torch.stack(sums)):
             raise EngineError("weights arrived damaged: the sums of the buckets are others than the trainer's")
