@@ -45,6 +45,9 @@ OWNED = {
     "weight_transfer_config": "--update-weight-transport",
 }
 
+#: Switches that vLLM's command line can only turn on.
+_ONLY_ON = frozenset({"disable_log_stats"})
+
 
 @lru_cache(maxsize=1)
 def engine_options() -> dict[str, Option]:
@@ -74,6 +77,8 @@ def engine_flags(args: Namespace, overrides: dict[str, Any] | None = None) -> li
         flag = "--" + field.replace("_", "-")
         match value:
             case None:
+                continue
+            case False if field in _ONLY_ON:
                 continue
             case bool():
                 flags.append(flag if value else flag.replace("--", "--no-", 1))

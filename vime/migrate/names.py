@@ -105,7 +105,7 @@ SGLANG_FLAGS: dict[str, Rule] = {
     "--sglang-router-port": Rule("--vllm-router-port"),
     "--sglang-router-policy": Rule("--router-policy"),
     "--sglang-config": Rule("--vllm-config"),
-    "--sglang-enable-metrics": _gone("vLLM's servers always show /metrics"),
+    "--sglang-enable-metrics": _gone("give --vllm-no-disable-log-stats for what vLLM counts at /metrics"),
     "--sglang-log-level": Rule("--vllm-uvicorn-log-level"),
     "--sglang-trust-remote-code": _gone("the checkpoint's code must be in transformers"),
     "--sglang-custom-pull-weights-pre-read-hook": _gone(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 
 import pytest
 
-from vime.engine.command import server_environment
+from vime.engine.command import server_command, server_environment
 
 
 def _environment(device: str, threads: int) -> dict[str, str]:
@@ -26,3 +27,14 @@ def test_engine_on_a_gpu_counts_its_own_threads(name: str, monkeypatch: pytest.M
 def test_allocator_settings_of_the_trainer_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     assert "PYTORCH_CUDA_ALLOC_CONF" not in _environment("cuda", 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "counts"), [((), False), (("--vllm-no-disable-log-stats",), True), (("--vllm-disable-log-stats",), False)]
+)
+def test_servers_count_for_metrics_when_they_are_asked_to(
+    make_args: Callable[..., Namespace], given: tuple[str, ...], counts: bool
+) -> None:
+    command = server_command(make_args(*given), 0)
+    assert command.count("--disable-log-stats") == (not counts)
+    assert not any("no-disable-log-stats" in word for word in command)
