@@ -66,12 +66,12 @@ def parameters(shape: str) -> int:
     return int(s["num_hidden_layers"] * layer + VOCABULARY * s["hidden_size"])
 
 
-def toy_flags(steps: int) -> list[str]:
+def toy_flags(steps: int, evaluate: bool = True) -> list[str]:
     """The toy of 57 million parameters, which gives a GPU something to do."""
     from vime.toy.flags import default_flags
     from vime.toy.sizes import LARGE
 
-    return default_flags(steps, 0, WORK / "toy", LARGE)
+    return default_flags(steps, 0, WORK / "toy", LARGE, evaluate=evaluate)
 
 
 def model_folder(shape: str) -> Path:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from common import WORK, attempt, model_folder, open_trainer, parameters, report, server
 from weights import Updates, answers, gap, pauses, perturb
 
-from benchmarks.marked import told
+from benchmarks.marked import tell, told
 
 
 def killed(trainer: Any, updates: Updates, control: Any) -> dict[str, Any]:
@@ -84,26 +85,34 @@ def part() -> dict[str, Any]:
         "update_weight_transport": "nccl",
         "distributed_timeout_minutes": 1,
     }
+    with ThreadPoolExecutor(1) as beside:
+        opening = beside.submit(
+            open_trainer, folder, update_weight_transport="nccl", colocate=False, distributed_timeout_minutes=1
+        )
+        with server(folder, gpu=other, colocate=False, **flags) as control:
+            measure(result, folder, opening.result(), control)
     attempt(result, "link", lambda: link(own, other))
-    if "error" in result["link"]:
-        return result
-    with server(folder, gpu=other, colocate=False, **flags) as control:
-        trainer = open_trainer(folder, update_weight_transport="nccl", colocate=False, distributed_timeout_minutes=1)
-        updates = Updates(trainer, control)
-        attempt(result, "first_update", lambda: updates.push())
-        attempt(result, "second_update", lambda: updates.push())
-        perturb(trainer)
-        attempt(result, "update_of_other_weights", lambda: updates.push())
-        attempt(result, "parity_after_change", lambda: gap(trainer, answers(control.url)))
-        attempt(result, "streamed", lambda: pauses(updates, folder))
-        trainer.args.update_weight_prefetch = True
-        attempt(result, "prefetched", lambda: pauses(updates, folder))
-        perturb(trainer)
-        attempt(result, "prefetched_other_weights", lambda: updates.push())
-        attempt(result, "parity_after_prefetch", lambda: gap(trainer, answers(control.url)))
-        trainer.args.update_weight_prefetch = False
-        attempt(result, "killed", lambda: killed(trainer, updates, control))
     return result
 
 
-report(part)
+def measure(result: dict[str, Any], folder: Any, trainer: Any, control: Any) -> None:
+    updates = Updates(trainer, control)
+    attempt(result, "first_update", lambda: updates.push())
+    attempt(result, "second_update", lambda: updates.push())
+    perturb(trainer)
+    attempt(result, "update_of_other_weights", lambda: updates.push())
+    attempt(result, "parity_after_change", lambda: gap(trainer, answers(control.url)))
+    attempt(result, "streamed", lambda: pauses(updates, folder))
+    tell(result)  # what is known when time ends counts
+    trainer.args.update_weight_prefetch = True
+    attempt(result, "prefetched", lambda: pauses(updates, folder))
+    perturb(trainer)
+    attempt(result, "prefetched_other_weights", lambda: updates.push())
+    attempt(result, "parity_after_prefetch", lambda: gap(trainer, answers(control.url)))
+    trainer.args.update_weight_prefetch = False
+    tell(result)
+    attempt(result, "killed", lambda: killed(trainer, updates, control))
+
+
+if __name__ == "__main__":
+    report(part)

@@ -33,8 +33,11 @@ TOY, MIXTURE = WORK / "parallel-toy", WORK / "parallel-experts"
 STEPS = 4
 
 
-def rank_main(cut: str, rank: int, size: int) -> None:
-    """One rank: a few steps on fixed samples; rank 0 prints losses and norms."""
+def rank_main(cut: str, rank: int, size: int, save: str | None, load: str | None) -> None:
+    """One rank: a few steps on fixed samples; rank 0 prints losses and norms, and a digest of the weights, before and after.
+
+    With `save` the steps are followed by a checkpoint and one step more; with `load` that one step is all.
+    """
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[rank]
     from common import trainer_flags
 
@@ -50,26 +53,51 @@ def rank_main(cut: str, rank: int, size: int) -> None:
         rollout_max_response_len=50,
         lr=1e-4,
         **CUTS[cut],
+        **({"save": save, "ckpt_format": "torch_dist"} if save else {}),
+        **({"load": load} if load else {}),
     )
     trainer = Trainer(parse_args(flags), rank=rank, world_size=size, device="cuda:0")
     trainer.init()
     samples = random_samples(32, 60, prompt=12, vocabulary=40)
-    found = []
-    for step in range(STEPS):
+    found: dict[str, Any] = {"start": trainer.started_at, "steps": []}
+
+    def train(step: int) -> None:
         metrics = trainer.train(step, samples)
-        found.append([metrics["train/loss"], metrics["train/grad_norm"], metrics.get("train/entropy_loss")])
-    values = [float(x.sum()) for x in trainer.log_probs(samples[:4])]
+        found["steps"].append([metrics["train/loss"], metrics["train/grad_norm"], metrics.get("train/entropy_loss")])
+
+    for step in range(0 if load is None else STEPS, STEPS):
+        train(step)
+    found["digest"] = digest(trainer)
+    found["log_probs"] = [float(x.sum()) for x in trainer.log_probs(samples[:4])]
+    if save:
+        trainer.save(STEPS - 1, None)
+    if save or load:
+        train(STEPS)
     if rank == 0:
-        print("RANK " + json.dumps({"steps": found, "log_probs": values}), flush=True)
+        print("RANK " + json.dumps(found), flush=True)
     trainer.close()
 
 
-def run(cut: str) -> dict[str, Any]:
+def digest(trainer: Any) -> str:
+    """Of all weights as Hugging Face has them, whatever the layout; collective."""
+    import hashlib
+
+    import torch
+
+    found = hashlib.sha256()
+    named = {name: tensor.detach().cpu().contiguous() for name, tensor in trainer.iter_hf_weights()}
+    for name in sorted(named):
+        found.update(name.encode() + named[name].view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def run(cut: str, save: Path | None = None, load: Path | None = None, seconds: float = 150) -> dict[str, Any]:
     size = 1 if cut.removeprefix(EXPERTS) == "one" else 2
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_CUMEM_ENABLE": "0"}
-    command = [sys.executable, str(Path(__file__)), "--cut", cut, "--size", str(size)]
+    command = [sys.executable, str(Path(__file__).with_name("parallel.py")), "--cut", cut, "--size", str(size)]
+    command += [word for name, path in (("--save", save), ("--load", load)) if path for word in (name, str(path))]
     ranks = [
         subprocess.Popen(
             [*command, "--rank", str(r)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -79,7 +107,7 @@ def run(cut: str) -> dict[str, Any]:
     texts = []
     try:
         for rank in ranks:
-            texts.append(rank.communicate(timeout=150)[0])
+            texts.append(rank.communicate(timeout=seconds)[0])
     finally:
         for rank in ranks:
             rank.kill()
@@ -104,15 +132,19 @@ def write_mixture() -> None:
     AutoModelForCausalLM.from_config(config).save_pretrained(MIXTURE)
 
 
-def part() -> dict[str, Any]:
-    import torch
-
+def write_models() -> None:
     from vime.toy.model import write_model
     from vime.toy.sizes import LARGE
 
     WORK.mkdir(parents=True, exist_ok=True)
     write_model(TOY, 0, LARGE)
     write_mixture()
+
+
+def part() -> dict[str, Any]:
+    import torch
+
+    write_models()
     assert torch.cuda.device_count() >= 2
     result: dict[str, Any] = {}
     with ThreadPoolExecutor(len(CUTS)) as pool:  # small models: they fit beside each other, and nothing is timed
@@ -132,8 +164,10 @@ if __name__ == "__main__":
     options.add_argument("--cut")
     options.add_argument("--rank", type=int, default=0)
     options.add_argument("--size", type=int, default=1)
+    options.add_argument("--save")
+    options.add_argument("--load")
     given = options.parse_args()
     if given.cut:
-        rank_main(given.cut, given.rank, given.size)
+        rank_main(given.cut, given.rank, given.size, given.save, given.load)
     else:
         report(part)

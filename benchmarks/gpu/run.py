@@ -52,7 +52,9 @@ PARTS: dict[str, Part] = {
     "patched": Part("patched.py", seconds=420),
     "nccl-4b": Part("nccl.py", ("4b",), gpus=2),
     "parallel": Part("parallel.py", gpus=2),
-    "schedules": Part("schedules.py", gpus=2, seconds=420),
+    "reshard": Part("reshard.py", gpus=2),
+    "kills": Part("kills.py", gpus=2, seconds=430),
+    "schedules": Part("schedules.py", gpus=2, seconds=600),
 }
 DEFAULT = (
     "host",
@@ -91,7 +93,8 @@ def run_part(name: str, gpus: list[str], logs: Path, deadline: float) -> dict[st
             process.wait(left)
         except subprocess.TimeoutExpired:
             end(process)
-            return {"error": f"ended after {left:.0f} s", "partial": tail(log)}
+            known = told(log.read_text(errors="replace"))
+            return (known[-1] if known else {"partial": tail(log)}) | {"error": f"ended after {left:.0f} s"}
         finally:
             end(process)
     if found := told(log.read_text(errors="replace")):
