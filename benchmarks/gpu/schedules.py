@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -159,6 +160,7 @@ def part() -> dict[str, Any]:
         "measured": {kind: list(steps) for kind, steps in MEASURED.items()},
     }
     runs = [Started(name, RUNS[name]) for name in given.runs.split(",")]
+    signal.signal(signal.SIGTERM, _stop)
     try:
         await_starts(runs, given.hold, began + given.start_seconds)
         result["started_after_s"] = {run.name: run.ready for run in runs} | {"all": round(time.monotonic() - began, 1)}
@@ -168,10 +170,16 @@ def part() -> dict[str, Any]:
             tell(result)  # what is known when time ends counts
             if result[run.name]["steps" if "steps" in result[run.name] else "error"] != EVEN + RAGGED:
                 run.end()
+    except InterruptedError as stopped:
+        result["error"] = str(stopped)
     finally:
         for run in runs:
             run.end()
     return result
+
+
+def _stop(*_: Any) -> None:
+    raise InterruptedError("ended before all runs had their turn")
 
 
 if __name__ == "__main__":
