@@ -29,6 +29,7 @@ from vime.trainer import (
     batching,
     checkpoint,
     cpu,
+    dump,
     estimators,
     objective,
     offload,
@@ -351,6 +352,7 @@ class Trainer:
             metrics |= self._train_critic(rollout_id, data, steps, packs)
             clock.lap("critic_train")
             if rollout_id < self.args.num_critic_only_steps:
+                self._dump(rollout_id, data)
                 return metrics | clock.metrics()
         for number, (step, micro_batches) in enumerate(zip(steps, packs, strict=True)):
             where = f"rollout {rollout_id}, step {number}"
@@ -371,6 +373,7 @@ class Trainer:
         if self.args.use_stateless_adam:
             self._forget_moments()  # and their memory
         clock.lap("actor_train")
+        self._dump(rollout_id, data)
         own = {
             "tokens": float(sum(data["total_lengths"])),
             "flops": training_flops(self.shape, data["total_lengths"]),
@@ -380,6 +383,10 @@ class Trainer:
         metrics["perf/actor_train_tflops"] = total["flops"] / self.layout.world_size / clock.laps["actor_train"] / 1e12
         metrics |= column_means(data, parallel.sum_metrics)
         return metrics | clock.metrics()
+
+    def _dump(self, rollout_id: int, data: TrainData) -> None:
+        if self.args.save_debug_train_data:
+            dump.save(self.args.save_debug_train_data, rollout_id, data)
 
     @property
     def _learners(self) -> tuple[Learner, ...]:

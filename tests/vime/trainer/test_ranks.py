@@ -94,13 +94,22 @@ SPLITS: dict[str, dict[str, Any]] = {
     "dp2-idle-rank": {"family": "llama", "global_batch_size": 1, "rollout_batch_size": 1},
 }
 
+DUMPED = ("dp2-balanced", "cp2-zigzag", "tp2-qwen3", "pp2-qwen3")
+
 
 def flags_of(split: dict[str, Any]) -> dict[str, Any]:
     return BASE | {k: v for k, v in split.items() if k != "family"}
 
 
 @pytest.fixture(scope="module")
-def outcomes(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("dumps")
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    checkpoints: dict[str, Path], dumps: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
     """All jobs in one pair of processes: starting them costs more than the work."""
     jobs: dict[str, dict[str, Any]] = {
         name: {"checkpoint": str(checkpoints[split["family"]]), "flags": flags_of(split), "rollouts": [0, 1, 2]}
@@ -116,6 +125,8 @@ def outcomes(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFact
         flags = BASE | extra | {"save": root, "weight_decay": 0.1, "lr_decay_style": "cosine"}
         jobs[f"{name}-straight"] = common | {"flags": flags, "rollouts": [0, 1, 2, 3], "save_after": 1}
         jobs[f"{name}-resumed"] = common | {"flags": flags | {"load": root}, "rollouts": [2, 3]}
+    for name in DUMPED:
+        jobs[name]["flags"]["save_debug_train_data"] = str(dumps / (name + "-{rollout_id}.pt"))
     return run_ranks(2, jobs)
 
 
@@ -143,6 +154,25 @@ def test_two_processes_equal_one(outcomes: list[dict[str, Any]], checkpoints: di
             assert numpy.abs(pair["weights"][key] - expected).max() <= 1e-5, key
         for own, expected in zip(pair["log_probs"], single["log_probs"], strict=True):
             assert numpy.abs(own - expected).max() <= 2e-4
+
+
+@pytest.mark.parametrize("name", DUMPED)
+def test_kept_training_data_do_not_tell_the_cut(
+    outcomes: list[dict[str, Any]], checkpoints: dict[str, Path], dumps: Path, name: str, tmp_path: Path
+) -> None:
+    """One file a rollout with every sample whole, whoever trained it."""
+    assert name in outcomes[0]
+    whole = {"micro_batch_size": 2, "save_debug_train_data": str(tmp_path / "{rollout_id}.pt")}
+    balanced = {key: value for key, value in SPLITS[name].items() if key == "normalize_advantages"}
+    rank_jobs.train(0, 1, str(checkpoints[SPLITS[name]["family"]]), BASE | balanced | whole, [0])
+    one, two = (torch.load(path, weights_only=True)["columns"] for path in (tmp_path / "0.pt", dumps / f"{name}-0.pt"))
+    assert set(one) == set(two)
+    for column, values in one.items():
+        for mine, theirs in zip(values, two[column], strict=True):
+            if isinstance(mine, torch.Tensor):
+                torch.testing.assert_close(theirs, mine, rtol=1e-4, atol=2e-5)
+            else:
+                assert theirs == mine, column
 
 
 def test_tensor_ranks_hold_half_each(outcomes: list[dict[str, Any]]) -> None:

@@ -441,6 +441,21 @@ def test_exported_directory_is_a_hugging_face_checkpoint(
             assert (hf_log_probs(model, sample) - own).abs().max() <= 1e-5
 
 
+def test_what_was_trained_is_kept_for_looking_at(new_trainer: NewTrainer, tmp_path: Path) -> None:
+    trainer = new_trainer("qwen3", save_debug_train_data=str(tmp_path / "dump" / "{rollout_id}.pt"))
+    samples = as_sampled(trainer, make_samples(4, 2, seed=3))
+    trainer.train(7, samples)
+    found = torch.load(tmp_path / "dump" / "7.pt", weights_only=True)
+    assert found["rollout_id"] == 7
+    columns = found["columns"]
+    assert columns["tokens"] == [sample.tokens for sample in samples]
+    assert columns["raw_reward"] == [sample.reward for sample in samples]
+    # The weights had not moved when they sampled, so the old log-probabilities are the engine's.
+    for old, sample in zip(columns["old_log_probs"], samples, strict=True):
+        assert old.tolist() == pytest.approx(sample.rollout_log_probs, abs=1e-5)
+    assert [len(one) for one in columns["advantages"]] == columns["response_lengths"]
+
+
 def test_learning_raises_the_rewarded_answers(new_trainer: NewTrainer) -> None:
     trainer = new_trainer("qwen2", lr=3e-3)
     samples = make_samples(4, 2)
