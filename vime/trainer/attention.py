@@ -4,8 +4,8 @@ Megatron's layers hand over queries, keys and values before rotation: the model 
 because Megatron rotates packed sequences one by one in Python, in each layer. Here cosines and sines are made once a
 micro-batch and shared by all layers.
 
-On a CPU sequences of like length are padded into one batched call; a right-padded causal row never looks at padding, so
-no mask is needed. On a GPU the packed tokens go to a variable-length kernel as they are.
+On a CPU short sequences are written out as matrix products (see `families`), longer ones of like length are padded into one batched call; a
+right-padded causal row never looks at padding, so no mask is needed. On a GPU the packed tokens go to a variable-length kernel as they are.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import torch.nn.functional as F
 from megatron.core.transformer import MegatronModule, TransformerConfig
 
 from vime.convert.shape import ModelShape
+from vime.trainer import families
 from vime.trainer.context import ContextCut, attend_cut, attend_cut_varlen
+from vime.trainer.families import Families
 from vime.trainer.kernels import rotate
-from vime.trainer.prefix import Layout
+from vime.trainer.prefix import Layout, apart
 
 # A bucket takes in shorter sequences down to this share of its longest: at most that much padding, few calls.
 _SHORTEST_IN_BUCKET = 0.75
@@ -48,7 +50,7 @@ class PackedSequences:
     `restore` int64 [tokens] finds each packed token in the concatenated buckets (None: they are in order, unpadded).
     With a `cut`, tokens are those of this rank; cu_seqlens and `longest` still describe whole sequences. So they do where
     sequences share tokens of the row: `expand` and `keep` (see `prefix.Layout`) lead to the sequences and back, on a GPU;
-    on a CPU the buckets and `restore` do.
+    on a CPU the buckets and `restore` do, or `families`, where all of them are short.
     cos and sin may be of the first part of a head only; `interleaved`: neighbours are rotated together, not halves.
     """
 
@@ -63,6 +65,7 @@ class PackedSequences:
     interleaved: bool = False
     expand: torch.Tensor | None = None
     keep: torch.Tensor | None = None
+    families: Families | None = None
     # Megatron reads this: anything but "thd" leaves the [tokens, 1, heads, dim] layout and the rotation to us.
     qkv_format: str = field(default="packed", init=False)
 
@@ -106,12 +109,19 @@ def pack(
     starts = ends - sizes
     positions = torch.arange(int(ends[-1])) - starts.repeat_interleave(sizes)
     cu_seqlens = F.pad(ends, (1, 0)).to(torch.int32)
-    buckets, restore = _buckets(sizes, starts, positions) if device.type == "cpu" and cut is None else ((), None)
+    written_out: Families | None = None
+    buckets: tuple[Bucket, ...] = ()
+    restore: torch.Tensor | None = None
+    if device.type == "cpu" and cut is None:
+        if dtype in (torch.float32, torch.float64):  # others would round the weights of attention
+            written_out = families.find(layout or apart(lengths))
+        if written_out is None:
+            buckets, restore = _buckets(sizes, starts, positions)
     expand = keep = None
     if layout is not None and layout.shares:
         expand, keep = torch.from_numpy(layout.expand), torch.from_numpy(layout.keep)
         positions = positions[keep]
-        if device.type == "cpu":
+        if buckets:
             restore = keep if restore is None else restore[keep]
             buckets = tuple(Bucket(expand[bucket.take], bucket.rows, bucket.length) for bucket in buckets)
         expand, keep = expand.to(device), keep.to(device)
@@ -131,6 +141,7 @@ def pack(
         interleaved=rotary.interleaved,
         expand=expand,
         keep=keep,
+        families=written_out,
     )
 
 
@@ -161,12 +172,20 @@ def _buckets(
     return tuple(buckets), padded_start.repeat_interleave(sizes) + positions
 
 
-def attend_buckets(
+def attend_on_cpu(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences, scale: float | None = None
 ) -> torch.Tensor:
-    """Causal attention within each sequence, batched by like length: q [tokens, heads, dim], k and v [tokens, groups, dim].
+    """Causal attention within each sequence: q [tokens, heads, dim], k and v [tokens, groups, dim].
 
     `scale` multiplies q k, 1 / sqrt(dim) when None."""
+    if packed.families is not None:
+        return families.attend(q, k, v, packed.families, scale)
+    return _attend_buckets(q, k, v, packed, scale)
+
+
+def _attend_buckets(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, packed: PackedSequences, scale: float | None
+) -> torch.Tensor:
     repeat = q.shape[1] // k.shape[1]
     outputs = []
     for bucket in packed.buckets:
@@ -267,5 +286,5 @@ class PackedAttention(MegatronModule):
             k, v = cut.gather(torch.cat((k, v), -1)).split([k.shape[-1], v.shape[-1]], -1)
             out = (attend_cut if on_cpu else attend_cut_varlen)(q, k, v, cut, scale)
         else:
-            out = (attend_buckets if on_cpu else attend_varlen)(q, k, v, packed, scale)
+            out = (attend_on_cpu if on_cpu else attend_varlen)(q, k, v, packed, scale)
         return out.reshape(q.shape[0], 1, -1)

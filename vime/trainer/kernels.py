@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 
 class _Rotate(torch.autograd.Function):
@@ -30,8 +29,12 @@ def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, direction: floa
         from vime.trainer import fused
 
         return fused.turn(x, cos, sin, direction)
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     width = 2 * cos.shape[-1]
+    if not interleaved and width == x.shape[-1]:
+        # Whole rows at a time: half as long as half rows.
+        swapped = torch.cat(x.chunk(2, -1)[::-1], -1)
+        return (x * torch.cat((cos, cos), -1)).addcmul_(swapped, torch.cat((-sin, sin), -1), value=direction)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if width < x.shape[-1]:
         out[..., width:] = x[..., width:]
     real, imaginary = _parts(x[..., :width], interleaved)
@@ -67,7 +70,7 @@ class _RmsNorm(torch.autograd.Function):
             ctx.save_for_backward(x, scale, weight)
             return out
         wide = x.float()
-        scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        scale = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         normed = wide * scale
         ctx.save_for_backward(normed, scale, weight)
         return normed.to(x.dtype) * weight
@@ -112,22 +115,27 @@ class _SwiGlu(torch.autograd.Function):
             x = x.contiguous()
             ctx.save_for_backward(x)
             return fused.gate_forward(x)
-        ctx.save_for_backward(x)
         gate, up = x.chunk(2, -1)
-        return F.silu(gate).mul_(up)
+        logistic = torch.sigmoid(gate.float())
+        silu = (logistic * gate).to(x.dtype)
+        # Both are kept: making them again takes two exponentials, most of the time of the way back.
+        ctx.save_for_backward(x, logistic, silu)
+        return silu * up
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        (x,) = ctx.saved_tensors
+        x, *kept = ctx.saved_tensors
         if grad.is_cuda:
             from vime.trainer import fused
 
             return fused.gate_backward(grad.contiguous(), x)
-        gate, up = x.chunk(2, -1)
+        (logistic, silu), up = kept, x.chunk(2, -1)[1]
         out = torch.empty_like(x)
         out_gate, out_up = out.chunk(2, -1)
-        torch.mul(F.silu(gate), grad, out=out_up)
-        out_gate.copy_(torch.ops.aten.silu_backward(grad * up, gate))
+        torch.mul(silu, grad, out=out_up)
+        # a s (1 - s) + s, where a s is known.
+        slope = torch.addcmul(logistic, logistic, silu, value=-1.0).add_(silu)
+        torch.mul(slope.mul_(up), grad, out=out_gate)
         return out
 
 

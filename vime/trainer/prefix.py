@@ -61,6 +61,12 @@ def lay_out(sequences: Sequence[Sequence[int]], prompts: Sequence[int], whole: b
     return Layout(np.asarray(row, np.int64), lengths, expand, np.unique(expand, return_index=True)[1])
 
 
+def apart(lengths: Sequence[int]) -> Layout:
+    """The layout of sequences of these lengths that share nothing; its tokens are left out."""
+    places = np.arange(sum(lengths))
+    return Layout(np.zeros(0, np.int64), np.asarray(lengths, np.int64), places, places)
+
+
 def padded(layout: Layout, multiple: int) -> Layout:
     """`layout` with a sequence of its own behind the others, so that the row is a multiple of `multiple` tokens."""
     missing = -len(layout.tokens) % multiple

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from vime.trainer.attention import Rotary, attend_buckets, pack
 from vime.trainer.kernels import RmsNorm, SwiGlu, rotate
 from vime.trainer.log_probs import Picks, chunked_log_probs, vocab_log_probs
 
@@ -56,31 +53,6 @@ def test_rotation_and_its_gradient() -> None:
     )
     expected = torch.cat((turned.real, turned.imag), -1)
     assert_same(rotate(x, angle.cos().float(), angle.sin().float()), [x], expected, [wide])
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=24), st.sampled_from([1, 2]))
-def test_bucketed_attention_is_attention_of_each_sequence(lengths: list[int], repeat: int) -> None:
-    tokens, groups, dim = sum(lengths), 2, 8
-    generator = torch.Generator().manual_seed(len(lengths))
-    q = torch.randn(tokens, groups * repeat, dim, generator=generator, requires_grad=True)
-    k, v = (torch.randn(tokens, groups, dim, generator=generator, requires_grad=True) for _ in range(2))
-    packed = pack(lengths, Rotary(torch.ones(dim // 2), 1.0), torch.float32, CPU)
-    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    pieces = []
-    for query, key, value in zip(*(x.split(lengths) for x in wide), strict=True):
-        key, value = (x.repeat_interleave(repeat, 1) for x in (key, value))
-        scores = torch.einsum("ihd,jhd->hij", query, key) / dim**0.5
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        pieces.append(torch.einsum("hij,jhd->ihd", scores.masked_fill(future, float("-inf")).softmax(-1), value))
-    assert_same(attend_buckets(q, k, v, packed), [q, k, v], torch.cat(pieces), wide)
-
-
-def test_few_calls_for_many_sequences() -> None:
-    packed = pack([n for n in range(5, 21) for _ in range(16)], Rotary(torch.ones(4), 1.0), torch.float32, CPU)
-    padded = sum(b.rows * b.length for b in packed.buckets)
-    assert len(packed.buckets) <= 3
-    assert padded <= 1.5 * len(packed.positions)
 
 
 def ragged_picks(tokens: int, vocab: int) -> Picks:
