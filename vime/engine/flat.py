@@ -1,17 +1,20 @@
-"""Short answers of the token endpoint, in our own server: log-probabilities as one list instead of two objects a token.
+"""Short answers of the token endpoint, in our own server: tokens and log-probabilities as packed numbers instead of two objects a token.
 
 vLLM's endpoint makes, validates, dumps and prints an object for each token and another for its only candidate: 110 bytes and some ten
 microseconds a token, in the one process that all answers go through. A request that asks for `flat_logprobs` (vLLM's own sampling parameter)
-and for nothing else beside the sampled tokens gets `{"logprobs": {"flat": [...]}}` here; every other request, and every server that is not
-ours, answers as before, and `wire.parse_answer` reads both.
+and for nothing else beside the sampled tokens gets `{"token_ids": "<text>", "logprobs": {"flat": "<text>"}}` here, the texts base64 of
+little-endian int32 and float32: printing and reading decimal numbers took half a second a step of 256 answers of 512 tokens, while the engine
+waited. Every other request, and every server that is not ours, answers as before, and `wire.parse_answer` reads both.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
-import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
+
+import numpy
 
 #: What stands for a log-probability of minus infinity in vLLM's answers.
 _FLOOR = -9999.0
@@ -63,8 +66,8 @@ def short_answer(final: Any, request_id: str, cached: bool) -> dict[str, Any] | 
         choices.append(
             {
                 "index": output.index,
-                "token_ids": tokens,
-                "logprobs": {"flat": [_clamp(value) for value in flat.logprobs]},
+                "token_ids": packed(tokens, "<i4"),
+                "logprobs": {"flat": packed(_clamped(flat.logprobs), "<f4")},
                 "finish_reason": output.finish_reason,
                 "weight_versions": [_plain(span) for span in output.weight_versions or ()],
             }
@@ -92,5 +95,17 @@ def _plain(span: Any) -> dict[str, Any]:
     return {"version": span.version, "start": span.start, "end": span.end}
 
 
-def _clamp(value: float) -> float:
-    return _FLOOR if math.isnan(value) else max(value, _FLOOR)
+def _clamped(values: Sequence[float]) -> numpy.ndarray:
+    found = numpy.asarray(values, numpy.float32)
+    return numpy.fmax(found, _FLOOR)  # also where it is not a number
+
+
+def packed(numbers: Sequence[int] | numpy.ndarray, kind: str) -> str:
+    """Base64 of `numbers` as numpy's type `kind`."""
+    return base64.b64encode(numpy.asarray(numbers, kind).tobytes()).decode()
+
+
+def unpacked(text: str, kind: str) -> list[Any]:
+    """Undo `packed`. Raises ValueError for a text that is none."""
+    found: list[Any] = numpy.frombuffer(base64.b64decode(text, validate=True), kind).tolist()
+    return found

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from vime.engine.flat import unpacked
 from vime.errors import EngineError
 from vime.rollout.client import Generation, SamplingParams
 from vime.sample import Nucleus, TopK, VersionSpan
@@ -37,7 +38,7 @@ def request_body(token_ids: Sequence[int], params: SamplingParams) -> dict[str, 
         "detokenize": bool(params.stop),
     }
     if not params.logprobs and not params.sampling_mask:
-        # Our own servers then answer with one list of numbers (see `flat`), and vLLM itself keeps fewer objects.
+        # Our own servers then answer with packed numbers (see `flat`), and vLLM itself keeps fewer objects.
         sampling["flat_logprobs"] = True
     if params.stop:
         sampling |= {"stop": list(params.stop), "include_stop_str_in_output": True}
@@ -92,6 +93,7 @@ def _generation(choice: dict[str, Any], params: SamplingParams, meta: dict[str, 
     log_probs = choice.get("logprobs") or {}
     content, flat = log_probs.get("content"), log_probs.get("flat")
     if flat is not None:
+        tokens, flat = unpacked(tokens, "<i4"), unpacked(flat, "<f4")
         if len(flat) != len(tokens):
             raise EngineError(f"{len(tokens)} tokens came with {len(flat)} log-probabilities", where=where)
         return Generation(tokens, flat, choice["finish_reason"], _spans(choice), meta=meta)

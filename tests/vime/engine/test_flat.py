@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vime.engine import flat, wire
+from vime.errors import EngineError
 from vime.rollout.client import SamplingParams
 
 PARAMS = SamplingParams(max_tokens=5, n=2)
@@ -87,9 +90,19 @@ def test_only_plain_requests_ask_for_short_answers() -> None:
 def test_too_few_log_probs_are_refused() -> None:
     body = flat.short_answer(result(), "id", cached=True)
     assert body is not None
-    body["choices"][0]["logprobs"]["flat"].pop()
-    with pytest.raises(Exception, match="2 tokens came with 1 log-prob"):
+    body["choices"][0]["logprobs"]["flat"] = flat.packed([-0.5], "<f4")
+    with pytest.raises(EngineError, match="2 tokens came with 1 log-prob"):
         wire.parse_answer(body, PARAMS, "here")
+    for damaged in ("AAA", "!!!!", "AAAA"):
+        body["choices"][0]["token_ids"] = damaged
+        with pytest.raises(EngineError, match="cannot be read"):
+            wire.parse_answer(body, PARAMS, "here")
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=20), st.lists(st.floats(-1e4, 0, width=32), max_size=20))
+def test_packed_numbers_come_back_to_the_bit(tokens: list[int], values: list[float]) -> None:
+    assert flat.unpacked(flat.packed(tokens, "<i4"), "<i4") == tokens
+    assert flat.unpacked(flat.packed(values, "<f4"), "<f4") == values
 
 
 @pytest.mark.engine
