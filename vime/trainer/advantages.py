@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
@@ -42,11 +43,10 @@ def group_normalized_rewards(
     for rollouts in members.values():
         if len(rollouts) == 1:
             continue
-        observed = torch.tensor(
-            [sum(rewards[i] for i in siblings) / len(siblings) for siblings in rollouts.values()], dtype=torch.float64
-        )
-        mean = observed.mean().item()
-        scale = observed.std().item() + _EPSILON if divide_by_std else 1.0
+        observed = [sum(rewards[i] for i in siblings) / len(siblings) for siblings in rollouts.values()]
+        mean = math.fsum(observed) / len(observed)
+        spread = math.fsum((one - mean) ** 2 for one in observed) / (len(observed) - 1)
+        scale = math.sqrt(spread) + _EPSILON if divide_by_std else 1.0
         for siblings in rollouts.values():
             for i in siblings:
                 result[i] = (rewards[i] - mean) / scale

@@ -366,6 +366,6 @@ def link(batches: Sequence[MicroBatch], window: int) -> None:
 def flatten(column: Sequence[Any], samples: Sequence[int]) -> torch.Tensor:
     """Per-token values of `samples`, lists or tensors, as one fp32 tensor."""
     chosen = [column[i] for i in samples]
-    if all(isinstance(c, torch.Tensor) for c in chosen):
+    if chosen and all(isinstance(c, torch.Tensor) for c in chosen):
         return torch.cat(chosen).float()
     return torch.tensor([float(x) for c in chosen for x in c], dtype=torch.float32)

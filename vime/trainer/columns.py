@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from vime.trainer.batching import flatten
+
 #: Column -> its name in metrics. Those with a value a response token.
 _BY_TOKEN = {
     "advantages": "advantages",
@@ -26,12 +28,16 @@ def column_means(
     ``rollout/kl`` is the mean of old minus reference log-probability. Columns that a sample lacks are left out. `sum_over_ranks` is a collective.
     """
     sums: dict[str, float] = {}
+    kept = flatten(data["loss_masks"], range(len(data["loss_masks"])))
     for column, name in _BY_TOKEN.items():
         values = data.get(column)
         if values and all(
             one is not None and len(one) == len(mask) for one, mask in zip(values, data["loss_masks"], strict=True)
         ):
-            _add(sums, name, values, data["loss_masks"])
+            flat = flatten(values, range(len(values))).cpu()
+            # What is masked may be anything, also no number.
+            sums[name] = torch.where(kept != 0, flat * kept, torch.zeros_like(flat)).sum().item()
+            sums[f"{name}:count"] = kept.sum().item()
     if "log_probs" in sums and "ref_log_probs" in sums:
         sums["kl"] = sums["log_probs"] - sums["ref_log_probs"]
         sums["kl:count"] = sums["log_probs:count"]
@@ -41,11 +47,3 @@ def column_means(
     return {
         f"rollout/{name}": value / max(total[f"{name}:count"], 1.0) for name, value in total.items() if ":" not in name
     }
-
-
-def _add(sums: dict[str, float], name: str, values: list[Any], masks: list[Any]) -> None:
-    flat = torch.cat([torch.as_tensor(one, dtype=torch.float32).cpu() for one in values])
-    kept = torch.tensor([float(m) for mask in masks for m in mask])
-    # What is masked may be anything, also no number.
-    sums[name] = torch.where(kept != 0, flat * kept, torch.zeros_like(flat)).sum().item()
-    sums[f"{name}:count"] = kept.sum().item()
