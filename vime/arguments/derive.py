@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import datetime
@@ -17,6 +19,7 @@ from vime.rollout.pool.schedules import DEFAULT_LAG, FULLY_ASYNC, IN_FLIGHT, SYN
 
 #: What slime names to generate ahead of training; here it is a schedule of the one rollout function.
 SLIME_FULLY_ASYNC = "vime.rollout.fully_async_rollout.generate_rollout_fully_async"
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 def derive(args: Namespace) -> Namespace:
@@ -76,8 +79,6 @@ def cluster(args: Namespace) -> None:
             setattr(args, name, args.colocate and on_gpu)
     if args.distributed_backend is None:
         args.distributed_backend = "nccl" if on_gpu else "gloo"
-    if args.update_weight_transport is None:
-        args.update_weight_transport = ("ipc" if args.colocate else "nccl") if on_gpu else "gloo"
     if args.router_policy is None:
         args.router_policy = "least_loaded"
 
@@ -169,8 +170,21 @@ def algorithm(args: Namespace) -> None:
 
 
 def transport(args: Namespace) -> None:
+    if args.update_weight_transport is None:
+        on_gpu = "ipc" if args.colocate else "nccl"
+        on_cpu = "shm" if _share_memory(args) else "gloo"
+        args.update_weight_transport = on_gpu if args.device == "cuda" else on_cpu
     if args.rollout_data_dir is None and args.save is not None:
         args.rollout_data_dir = str(Path(args.save) / "rollout_data")
+
+
+def _share_memory(args: Namespace) -> bool:
+    """Whether trainer and engines are all of this host, and its shared memory has room for two versions of the weights in fp32."""
+    elsewhere = os.environ.get("RAY_ADDRESS") or any(group.trained and group.urls for group in args.model_groups)
+    if elsewhere or args.hf_checkpoint is None or not _SHARED_MEMORY.is_dir():
+        return False
+    stored = sum(file.stat().st_size for file in Path(args.hf_checkpoint).glob("*.safetensors"))
+    return shutil.disk_usage(_SHARED_MEMORY).free >= 4 * stored  # stored with at least two bytes a number
 
 
 STEPS: tuple[Callable[[Namespace], None], ...] = (

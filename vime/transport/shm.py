@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from vime.errors import MachineError
 from vime.transport.bucket import Bucket, BucketMeta
 
 SHM = Path("/dev/shm")
@@ -20,12 +21,20 @@ def prefix(run_id: str) -> str:
 
 
 def write(buckets: Iterable[Bucket], run_id: str, version: str) -> Iterator[BucketMeta]:
-    """Write each bucket as it comes; yields what engines need to read it. Temporary name, then rename."""
+    """Write each bucket as it comes; yields what engines need to read it. Temporary name, then rename. Raises MachineError when there is no room."""
     for number, bucket in enumerate(buckets):
         path = SHM / f"{prefix(run_id)}w{version}-{number}"
         temporary = path.with_name(path.name + ".tmp")
-        with open(temporary, "wb") as file:
-            file.write(memoryview(bucket.data.numpy()))
+        try:
+            with open(temporary, "wb") as file:
+                file.write(memoryview(bucket.data.numpy()))
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise MachineError(
+                f"no weights could be written to shared memory: {error.strerror}",
+                where=str(SHM),
+                hint="enlarge it (docker: --shm-size=4g), or use --update-weight-transport gloo",
+            ) from error
         temporary.replace(path)
         yield bucket.meta(str(path))
 

@@ -1,7 +1,7 @@
 """Weights that stay on their devices: what the buckets hold is laid out once, then they are filled one after another.
 
 Shared by the media that move device memory (`ipc`, `nccl`). Beside the bytes there is a store, by which both sides tell each other how
-far they are, and that something failed.
+far they are, and that something failed; `gloo` has that too.
 """
 
 from __future__ import annotations

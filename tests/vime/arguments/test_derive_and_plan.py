@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,13 +17,28 @@ Make = Callable[..., Namespace]
 
 def test_a_cpu_run_needs_no_gpu_words(make_args: Make) -> None:
     args = make_args()
-    assert (
-        args.actor_num_gpus_per_node,
-        args.rollout_num_gpus,
-        args.distributed_backend,
-        args.update_weight_transport,
-    ) == (1, 1, "gloo", "gloo")
+    assert (args.actor_num_gpus_per_node, args.rollout_num_gpus, args.distributed_backend) == (1, 1, "gloo")
     assert (args.offload_train, args.offload_rollout) == (False, False)
+
+
+def test_weights_go_through_memory_that_all_share_and_that_has_room(
+    make_args: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def medium(*flags: str) -> str:
+        return make_args(*flags).update_weight_transport
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(derivation, "_SHARED_MEMORY", tmp_path)
+    assert medium() == "shm"
+    assert medium("--rollout-external-engine-addrs", "10.0.0.5:8000") == "gloo"
+    with monkeypatch.context() as full:
+        full.setattr(derivation.shutil, "disk_usage", lambda _: SimpleNamespace(free=-1))
+        assert medium() == "gloo"
+    monkeypatch.setattr(derivation, "_SHARED_MEMORY", tmp_path / "none")
+    assert medium() == "gloo"
+    monkeypatch.setattr(derivation, "_SHARED_MEMORY", tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert medium() == "gloo"
 
 
 def test_a_gpu_run_has_the_defaults_people_know(make_args: Make) -> None:

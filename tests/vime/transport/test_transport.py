@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from vime.errors import EngineError
-from vime.transport import disk, gloo, shm
+from vime.errors import EngineError, MachineError
+from vime.transport import disk, gloo, shm, stream
 from vime.transport.bucket import Bucket, BucketMeta, Offer, pack, unpack
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int8)
@@ -87,6 +87,12 @@ def test_shared_memory_round_trip_and_removal(run_id: str) -> None:
     assert not list(shm.SHM.glob(shm.prefix(run_id) + "*"))
 
 
+def test_shared_memory_that_takes_nothing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shm, "SHM", tmp_path / "none")
+    with pytest.raises(MachineError, match="no weights could be written to shared memory: No such file"):
+        list(shm.write(pack(tensors([((2,), torch.float32)]), 256), "run", "1"))
+
+
 @pytest.mark.parametrize("receivers", [1, 3])
 def test_gloo_gives_every_receiver_the_same(receivers: int) -> None:
     sent = tensors([((64, 64), torch.float32), ((5,), torch.bfloat16)])
@@ -110,8 +116,33 @@ def test_gloo_gives_every_receiver_the_same(receivers: int) -> None:
 
 def test_gloo_ends_when_a_receiver_never_comes() -> None:
     sender = gloo.Sender("127.0.0.1", 1, timeout=1)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(EngineError, match="not every engine worker came"):
         sender.send([Bucket(torch.zeros(8, dtype=torch.uint8))])
+
+
+def test_gloo_ends_at_once_on_every_side_when_an_engine_is_known_to_be_dead() -> None:
+    """The trainer waited ten minutes for one that was killed before it had come, and so did the other engines."""
+    sender = gloo.Sender("127.0.0.1", 2, timeout=600)
+    offer = Offer("1", "gloo", (BucketMeta(8, 0, ()),), sender.address, 2)
+    sides = {
+        "trainer": lambda: sender.send([Bucket(torch.zeros(8, dtype=torch.uint8))]),
+        "engine 1": lambda: list(gloo.receive(offer, 1, 600)),
+    }
+    said: dict[str, str] = {}
+
+    def run(side: str) -> None:
+        with pytest.raises(EngineError) as caught:
+            sides[side]()
+        said[side] = str(caught.value)
+
+    threads = [threading.Thread(target=run, args=(side,)) for side in sides]
+    for thread in threads:
+        thread.start()
+    stream.report_failure(sender.address, "engine 0 was killed")
+    for thread in threads:
+        thread.join(60)
+    assert len(said) == 2
+    assert all("given up: engine 0 was killed" in one for one in said.values()), said
 
 
 def test_disk_files_are_verified_before_they_are_read(tmp_path: Path) -> None:

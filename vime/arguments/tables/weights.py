@@ -14,7 +14,7 @@ WEIGHTS = Section(
             None,
             ("nccl", "gloo", "ipc", "shm", "disk"),
             "how weights travel; shm is shared memory of one host",
-            default_text="ipc when colocated on CUDA, nccl on CUDA, gloo on a CPU",
+            default_text="ipc when colocated on CUDA, nccl on CUDA; on a CPU shm where all is on this host and its shared memory has room, else gloo",
         ),
         integer("--update-weight-buffer-size", 512 * 2**20, "bytes of one bucket"),
         text("--update-weight-disk-dir", None, "folder of the disk transport, seen by trainer and engines"),
