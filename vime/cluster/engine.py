@@ -48,7 +48,7 @@ class Driven:
 
     def update(self, offer: Any, pause_mode: str) -> None:
         """Take a version of the weights. A failure leaves the server paused, for good: see `EngineGroup.update`."""
-        if offer.address is None or offer.kind == "gloo":
+        if offer.address is None:
             self._control.update_weights(offer, pause_mode)
             return
         from functools import partial
@@ -172,6 +172,8 @@ class EngineGroup:
         """Give `offer` to every engine while `send` serves it. Returns the engines that failed and must be replaced."""
         import ray
 
+        from vime.transport.stream import report_failure
+
         deadline = self.args.distributed_timeout_minutes * 60.0 + 30
         # Of one that could not be paused the update says why.
         if self._pausing:
@@ -186,6 +188,8 @@ class EngineGroup:
             except VimeError as error:
                 log.warning("engine %d did not take version %s and is replaced: %s", number, offer.version, error)
                 failed.append(number)
+                if offer.address is not None:  # where the actor itself is gone nobody else says so
+                    report_failure(offer.address, f"engine {number}: {error}")
         if failed:
             # With gloo the sender may have lost a peer: its own error says nothing new.
             with contextlib.suppress(VimeError):
