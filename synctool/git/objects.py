@@ -32,6 +32,7 @@ class ObjectStore:
         self._written: dict[str, tuple[str, bytes]] = {}
         self._known: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
 
     def __enter__(self) -> ObjectStore:
         return self
@@ -56,7 +57,9 @@ class ObjectStore:
         return self._written
 
     def _reader(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+        # A forked process needs a reader of its own: answers to both in one pipe could not be told apart.
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            self._owner = os.getpid()
             self._process = subprocess.Popen(
                 git_command(self.git_dir, ["cat-file", "--batch-command", "--buffer"]),
                 stdin=subprocess.PIPE,

@@ -17,17 +17,23 @@ MOST_CHANGES = 500
 
 
 class Readings(NamedTuple):
-    """The edits of upstream's and of downstream's own commits, as far as they were read."""
+    """The edits of upstream's and of downstream's own commits, as far as they were read, and the threads that read on."""
 
     upstream: Edits
     own: Edits
+    readers: tuple[threading.Thread, ...] = ()
+
+    def wait(self) -> None:
+        """Wait until all is read."""
+        for reader in self.readers:
+            reader.join()
 
 
 def read_ahead(repo: Repo, *, base: str, through: str, downstream: str) -> Readings:
-    """Begin to read: the edits of upstream's changes after ``base`` (``START``: all) that downstream lacks, and which paths downstream's own commits
-    change. Returns at once. What can't be read is told by those who ask for it."""
+    """Begin to read: the edits of upstream's changes after ``base`` (``START``: all) that downstream lacks, and of downstream's own commits.
+    Returns at once. What can't be read is told by those who ask for it."""
     nothing = repo.objects.hash("tree", b"")
-    made = Readings(Edits(repo), Edits(repo))
+    upstream, own = Edits(repo), Edits(repo)
 
     def pairs(*arguments: str) -> list[Pair]:
         # The reader of objects serves one thread only, so rev-list itself resolves the names.
@@ -36,16 +42,22 @@ def read_ahead(repo: Repo, *, base: str, through: str, downstream: str) -> Readi
 
     def read_upstream() -> None:
         without = [f"^{downstream}", *([] if base == START else [f"^{base}"])]
-        wanted = pairs("--first-parent", "--end-of-options", through, *without)
-        read = made.upstream.load if len(wanted) <= MOST_CHANGES else made.upstream.look
-        read(wanted)
+        _read(upstream, pairs("--first-parent", "--end-of-options", through, *without))
 
     def read_own() -> None:
-        made.own.look(pairs("--end-of-options", downstream, f"^{through}"))
+        _read(own, pairs("--end-of-options", downstream, f"^{through}"))
 
-    for work in (read_upstream, read_own):
-        threading.Thread(target=_quietly, args=(work,), daemon=True).start()
-    return made
+    readers = tuple(threading.Thread(target=_quietly, args=(work,), daemon=True) for work in (read_upstream, read_own))
+    for reader in readers:
+        reader.start()
+    return Readings(upstream, own, readers)
+
+
+def _read(edits: Edits, pairs: list[Pair]) -> None:
+    if len(pairs) <= MOST_CHANGES:
+        edits.load(pairs)
+    else:
+        edits.look(pairs)
 
 
 def _quietly(work: Callable[[], None]) -> None:

@@ -303,6 +303,7 @@ def _first_look(context: _Context, changes: Sequence[Change], edits: Edits) -> l
         for n in open_places
         if all(context.owner(c.path) is not OwnerKind.PORT for c in edits.changes(pair_of(changes[n])))
     ]
+    context.readings.wait()  # a second process may take a part only while no thread is at work
     looker = Presence(context.repo.objects, context.words, context.repo.tree(context.downstream), context.is_ours)
     alive = [(c.parents[0], c.oid) for c in history.alive if c.parents]
     contents = by_content(looker, edits, [pair_of(changes[n]) for n in told], context.readings.own, alive)

@@ -6,15 +6,18 @@ translated whole. A file whose whole translation has another number of lines can
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from synctool.git.diff import PathChange
 from synctool.git.objects import ObjectStore
 from synctool.git.tree import SUBMODULE, SYMLINK, Tree
+from synctool.plan.beside import beside
 from synctool.plan.hunks import Edits, FilePatch, Hunk, Pair
 from synctool.plan.model import Evidence, Strength
 from synctool.translate.linewise import LineWords
@@ -34,6 +37,8 @@ PART_LINES = 5
 
 #: The files of about this many edits are held at once.
 BATCH_FILES = 1024
+#: A second process is begun for at least so many files: for fewer it would take longer to begin than to look.
+SHARED_FILES = 100
 
 Lines = tuple[bytes, ...]
 
@@ -69,9 +74,13 @@ class _Text:
         self._distinct = frozenset(lines)
         self._joined = b"\n".join([b"", *lines, b""])
 
+    def knows(self, lines: Lines) -> bool:
+        """Whether each of the lines stands there somewhere."""
+        return self._distinct.issuperset(lines)
+
     def has(self, block: Lines) -> bool:
         """Whether the lines stand there one after another."""
-        return self._distinct.issuperset(block) and (not block or b"\n".join([b"", *block, b""]) in self._joined)
+        return self.knows(block) and (not block or b"\n".join([b"", *block, b""]) in self._joined)
 
     def may_be(self, side: _Side, hunks: Iterable[Hunk]) -> bool:
         """Whether nothing quick speaks against this being all of a translated file: the number of lines, or those of the hunks."""
@@ -268,20 +277,23 @@ def _in_text(text: _Text, hunk: Hunk, old: _Side, new: _Side) -> bool:
     """Whether downstream's file shows the new side of a hunk and no longer the old one."""
     start, end = hunk.new_at, hunk.new_at + len(hunk.added)
     old_start, old_end = hunk.old_at, hunk.old_at + len(hunk.removed)
-    says = telling(hunk.added)
     low, high = _around(start, hunk.added)
     whole = stripped(new.block(low, high))
+    added = whole[start - low : end - low]
+    if not text.knows(added):
+        return False
+    says = telling(hunk.added)
     for context in CONTEXTS:
         if context < CONTEXTS[0] and not says:
             return False  # a pure deletion, or brackets only: nothing but full context proves it
         block = whole[max(start - context, 0) - low : end + context - low]
-        if telling(block) < 2 or not text.has(block):
+        if not text.has(block) or telling(block) < 2:
             continue
         # The old side still there means that this is another place that looks alike. One line of context says too little for that.
         around = max(context, 2)
         before = stripped(old.block(max(old_start - around, 0), old_end + around))
-        return telling(before) < 2 or not text.has(before)
-    if says < BLOCK_LINES or not text.has(stripped(new.block(start, end))):
+        return not text.has(before) or telling(before) < 2
+    if says < BLOCK_LINES or not text.has(added):
         return False
     return not telling(hunk.removed) or not text.has(stripped(old.block(old_start, old_end)))
 
@@ -337,20 +349,32 @@ def by_content(
     edits.look(upstream)
     relevant = [presence.relevant(edits.changes(pair)) for pair in upstream]
     paths = {presence.words.path(change.path) for changes in relevant for change in changes}
-    # git reads the hunks of both histories while the files are read.
-    with ThreadPoolExecutor(2) as beside:
-        loaded = beside.submit(edits.load, upstream)
-        indexed = beside.submit(CommitIndex, own, downstream, paths)
-        for span in _batches(list(map(len, relevant))):
-            presence.fetch([change for changes in relevant[span] for change in changes])
-            loaded.result()
-            batch = [
-                _patches_of(edits.patches(pair), changes)
-                for pair, changes in zip(upstream[span], relevant[span], strict=True)
-            ]
-            presence.learn([patch for patches in batch for patch in patches])
-            for patches in batch:
-                yield _evidence(presence, indexed.result(), patches) if patches else []
+    with ThreadPoolExecutor(1) as thread:  # git reads the hunks of both histories at once
+        loaded = thread.submit(edits.load, upstream)
+        index = CommitIndex(own, downstream, paths)
+        loaded.result()
+    asked = [_patches_of(edits.patches(pair), changes) for pair, changes in zip(upstream, relevant, strict=True)]
+    sizes = list(map(len, asked))
+    middle = _middle(sizes)
+    with beside(partial(_look, presence, index, asked[middle:]), worth=sum(sizes[middle:]) >= SHARED_FILES) as later:
+        yield from _look(presence, index, asked[:middle])
+        yield from later()
+
+
+def _look(presence: Presence, index: CommitIndex, asked: Sequence[Sequence[FilePatch]]) -> Iterator[list[Evidence]]:
+    """Evidence for each of some edits, whose files are read for many at once."""
+    for span in _batches(list(map(len, asked))):
+        patches = [patch for edit in asked[span] for patch in edit]
+        presence.fetch([patch.change for patch in patches])
+        presence.learn(patches)
+        for edit in asked[span]:
+            yield _evidence(presence, index, edit) if edit else []
+
+
+def _middle(sizes: Sequence[int]) -> int:
+    """Where the second half of some sizes begins."""
+    sums = list(accumulate(sizes))
+    return bisect_left(sums, sums[-1] / 2) + 1
 
 
 def _batches(sizes: Sequence[int]) -> Iterator[slice]:
