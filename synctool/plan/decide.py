@@ -10,7 +10,7 @@ from synctool.plan.history import History
 from synctool.plan.hunks import Edits, FilePatch, Pair, is_inverse
 from synctool.plan.lineage import stands_on
 from synctool.plan.manifest import Manifest, Port
-from synctool.plan.model import Change, Decision, Dependency, Evidence, Kind, PlannedChange, Strength
+from synctool.plan.model import Change, Decision, Dependency, Evidence, Kind, PlannedChange, Strength, strongest_first
 from synctool.plan.reverts import pair_reverts
 from synctool.policy.model import OwnerKind
 
@@ -99,7 +99,7 @@ def from_records(
 
 def presence(evidence: Sequence[Evidence]) -> Decision:
     """Present when something proves it, else taken; the evidence is kept either way."""
-    ranked = tuple(sorted(evidence, key=lambda e: list(Strength).index(e.strength)))
+    ranked = tuple(strongest_first(evidence))
     if ranked and ranked[0].strength in PROVEN:
         return Decision(Kind.PRESENT, ranked[0].detail, evidence=ranked)
     return Decision(Kind.TAKE, evidence=ranked)

@@ -81,19 +81,22 @@ def summarise(commits: Sequence[Commit], first_parents: set[str], upstream_name:
     undone_commit: dict[str, Recorded] = {}
     undone_pr: dict[int, Recorded] = {}
     claims: defaultdict[int, list[str]] = defaultdict(list)
-    prose = (
-        re.compile(rf"\b{re.escape(upstream_name)}[ -]?(?:PR ?)?({_GROUP})", re.IGNORECASE) if upstream_name else None
-    )
+    name = (upstream_name or "").lower()
+    prose = re.compile(rf"\b{re.escape(name)}[ -]?(?:PR ?)?({_GROUP})", re.IGNORECASE)
     for commit in commits:
         to_commit, to_pr = (undone_commit, undone_pr) if commit.oid in undone else (by_commit, by_pr)
-        named = [(m, "Upstream-Commit") for m in _COMMIT.findall(commit.message)]
-        named += [(m, "cherry picked from") for m in _CHERRY.findall(commit.message)]
+        # A word is found far sooner than a regex that begins with it, and most messages have none of them.
+        lowered = commit.message.lower()
+        has_trailer = "upstream-" in lowered
+        named = [(m, "Upstream-Commit") for m in _COMMIT.findall(commit.message)] if has_trailer else []
+        if "(cherry picked from commit " in lowered:
+            named += [(m, "cherry picked from") for m in _CHERRY.findall(commit.message)]
         for oid, key in named:
             to_commit[oid] = Recorded(commit.oid, key)
-        if not named:  # ids say exactly what was taken; numbers beside them add nothing
+        if has_trailer and not named:  # ids say exactly what was taken; numbers beside them add nothing
             for number in _PR.findall(commit.message):
                 to_pr[int(number)] = Recorded(commit.oid, "Upstream-PR")
-        if prose is not None and commit.oid not in undone:
+        if name and name in lowered and commit.oid not in undone:
             for group in prose.findall(commit.message):
                 for number in re.findall(r"\d+", group):
                     if commit.oid not in claims[int(number)]:

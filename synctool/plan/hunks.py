@@ -160,10 +160,10 @@ def _file_patch(change: PathChange, files: Iterator[bytes]) -> FilePatch:
 
 def _parse_hunk(text: bytes) -> Hunk:
     """A hunk from its text after ``@@ -``."""
-    head, *lines = text.split(b"\n")
-    match = _RANGES.match(head)
+    match = _RANGES.match(text)
     assert match is not None
-    old, old_count, new, new_count = (1 if group is None else int(group) for group in match.groups())
+    old, old_count, new, new_count = map(int, match.groups(b"1"))
+    _, *lines = text.split(b"\n")
     removed, rest = _side(lines, old_count)
     added, _ = _side(rest, new_count)
     # With a count of 0 git names the line *after which* the edit stands.

@@ -6,7 +6,7 @@ Nothing here knows git or files. ``to_json`` gives the stable form that ``vime-s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -96,6 +96,14 @@ class Evidence:
     downstream: str | None = None
     found: int = 0
     total: int = 0
+
+
+_RANKS = {strength: rank for rank, strength in enumerate(Strength)}
+
+
+def strongest_first(evidence: Iterable[Evidence]) -> list[Evidence]:
+    """Evidence by strength; of equal strength as it was."""
+    return sorted(evidence, key=lambda one: _RANKS[one.strength])
 
 
 @dataclass(frozen=True, slots=True)

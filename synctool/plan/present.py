@@ -19,7 +19,7 @@ from synctool.git.objects import ObjectStore
 from synctool.git.tree import SUBMODULE, SYMLINK, Tree
 from synctool.plan.beside import beside
 from synctool.plan.hunks import Edits, FilePatch, Hunk, Pair
-from synctool.plan.model import Evidence, Strength
+from synctool.plan.model import Evidence, Strength, strongest_first
 from synctool.translate.linewise import LineWords
 
 #: A line says something when it has at least this many letters and digits: brackets and blank lines repeat everywhere.
@@ -414,4 +414,4 @@ def _evidence(presence: Presence, index: CommitIndex, patches: Sequence[FilePatc
                 seen.total,
             )
         )
-    return sorted(evidence, key=lambda item: list(Strength).index(item.strength))
+    return strongest_first(evidence)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from synctool.git.commits import Commit
@@ -35,7 +36,6 @@ def claim_of(commit: Commit) -> Claim:
 
     ``Reapply "x"`` (git's word since 2.43 for a revert of a revert) claims to bring x again, which takes back ``Revert "x"``.
     """
-    commits = tuple(dict.fromkeys(_BY_SHA.findall(commit.message)))
     subject = commit.subject
     match = _QUOTED.match(subject)
     if match is not None:
@@ -48,11 +48,13 @@ def claim_of(commit: Commit) -> Claim:
         # Here the number may be the commit's own or, on a hand-made revert, the target's: the resolver tries both.
         title, number = split_number(match["title"])
     again = not match["word"].lower().startswith("revert")
-    if not again and commit.subject.lower().startswith("[revert revert]"):
+    commits = tuple(dict.fromkeys(_BY_SHA.findall(commit.message)))
+    if not again and subject.lower().startswith("[revert revert]"):
         again, title = True, re.sub(r"^revert\]\s*", "", title, flags=re.IGNORECASE)
     return Claim(commits, title, number, again)
 
 
+@lru_cache(maxsize=1 << 14)
 def split_number(title: str) -> tuple[str, int | None]:
     """``Fix (#7)`` as ``("Fix", 7)``."""
     match = _NUMBER.search(title)
@@ -83,6 +85,8 @@ def target_of(claim: Claim, earlier: Sequence[Commit]) -> int | None:
             return place
         if by_title is None and title == claim.title:
             by_title = place
+            if claim.number is None:
+                break
     return by_title
 
 
