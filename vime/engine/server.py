@@ -26,7 +26,8 @@ def main(argv: list[str]) -> None:
     own.add_argument("--vime-parent-fd", type=int, required=True)
     options, flags = own.parse_known_args(argv)
     end_with_parent(options.vime_parent_fd)
-    print(f"engine: {environment.prepare()}", flush=True)
+    # Threads are `command.server_environment`'s decision. On a GPU it leaves them to vLLM, which serves with one where none are set.
+    print(f"engine: {environment.raise_file_limit()}", flush=True)
     serve(socket.socket(fileno=options.vime_socket_fd), flags)
 
 
@@ -55,11 +56,12 @@ def serve(sock: socket.socket, flags: list[str]) -> None:
     from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    from vime.engine import flat, pausing
+    from vime.engine import flat, number_lists, pausing
 
     cli_env_setup()
     flat.install()
     pausing.install()
+    number_lists.install()
     host, port = sock.getsockname()[:2]
     args = make_arg_parser(FlexibleArgumentParser()).parse_args([*flags, "--host", host, "--port", str(port)])
     validate_parsed_serve_args(args)

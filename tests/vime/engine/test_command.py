@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from argparse import Namespace
 from collections.abc import Callable
 
 import pytest
 
+from vime.engine import server
 from vime.engine.command import server_command, server_environment
 
 
@@ -22,6 +25,19 @@ def test_engine_on_a_gpu_counts_its_own_threads(name: str, monkeypatch: pytest.M
     assert _environment("cpu", 2)[name] == "32"
     monkeypatch.delenv(name)
     assert _environment("cpu", 2)[name] == "2"
+
+
+def test_a_server_counts_no_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a GPU: the environment left them to vLLM, then the server's main module set them to the machine's cores."""
+    seen: list[str] = []
+    monkeypatch.setattr(server, "end_with_parent", lambda fd: None)
+    monkeypatch.setattr(server, "serve", lambda sock, flags: seen.extend([sock.close() or "served", *os.environ]))
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    held = socket.create_server(("127.0.0.1", 0))
+    server.main(["--vime-socket-fd", str(held.detach()), "--vime-parent-fd", "0"])
+    assert seen[0] == "served"
+    assert not {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & set(seen)
 
 
 def test_allocator_settings_of_the_trainer_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
