@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,9 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 
+from vime.engine import number_lists
 from vime.engine.command import BACKEND
+from vime.engine.copies import Copies, Named
 from vime.errors import EngineError
 from vime.transport import disk, gloo, ipc, nccl, shm
 from vime.transport.bucket import Offer, unpack, views
@@ -66,6 +68,7 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         self._loading = False
         self._nccl: nccl.Receiver | None = None
         self._prefetch: Prefetch | None = None
+        self._copies: Copies | None = None
 
     def init_transfer_engine(self, init_info: ReceiverInit) -> None:
         self._init = init_info
@@ -85,17 +88,17 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         elif offer.prefetch:
             self._prefetch = Prefetch(self._streamed(offer), self.device)
         else:
-            self._load(tensor for bucket in self._streamed(offer) for tensor in bucket)
+            self._load(self._streamed(offer))
 
     def finish_weight_update(self) -> None:
         if self._prefetch is not None:
             prefetch, self._prefetch = self._prefetch, None
             self._staged = prefetch.result()
-            self._load(iter(self._staged))
+            self._load([self._staged])
             # Its memory belongs to the stream that it came on: the next version may come into it from now on.
             torch.cuda.synchronize(self.device)
         elif not self._loading:
-            self._load(iter(self._staged))
+            self._load([self._staged])
         self._staged = []
         if not self._in_place:
             finalize_layerwise_reload(self.model, self.model_config)
@@ -114,13 +117,16 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         """Whether the model holds checkpoint tensors as they are, only stacked: then each is copied to its place, and no layer rebuilt."""
         return loads_in_place(self.model)
 
-    def _load(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        if not self._in_place:
-            # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
-            initialize_layerwise_reload(self.model)
+    def _load(self, buckets: Iterable[Named]) -> None:
         self._loading = True
         with torch.no_grad():
-            self.model.load_weights(weights)
+            if self._in_place:
+                self._copies = self._copies or Copies(self.model)
+                self._copies.load(buckets)
+            else:
+                # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
+                initialize_layerwise_reload(self.model)
+                self.model.load_weights(tensor for bucket in buckets for tensor in bucket)
 
     def _streamed(self, offer: Offer) -> Iterator[list[tuple[str, torch.Tensor]]]:
         """Bucket by bucket, tensors that may be kept."""
@@ -223,3 +229,4 @@ class WorkerExtension:
 
 if BACKEND not in WeightTransferEngineFactory._registry:
     WeightTransferEngineFactory.register_engine(BACKEND, Receiver)
+number_lists.install_in_worker()
