@@ -18,9 +18,9 @@ from typing import Any
 from common import GRAPHS, ROOT, WORK, attempt, metrics_of, report, toy_flags
 from strike import MARKS, PLAN
 
-STEPS = 9
+STEPS = 7
 #: Step after whose training the victim is killed.
-STRIKES = {"engine": {"2": "engine", "5": "engine"}, "trainer": {"3": "trainer", "6": "trainer"}}
+STRIKES = {"engine": {"2": "engine"}, "trainer": {"2": "trainer"}}
 
 
 def struck(victim: str, base: list[str]) -> dict[str, Any]:

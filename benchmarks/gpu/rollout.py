@@ -14,7 +14,7 @@ from common import GRAPHS, VOCABULARY, WORK, attempt, median, model_folder, repo
 
 from benchmarks.marked import told
 
-PROMPTS, GROUP, PROMPT_TOKENS, TOKENS, ROUNDS = 32, 8, 64, 512, 3
+PROMPTS, GROUP, PROMPT_TOKENS, TOKENS, ROUNDS = 32, 8, 64, 512, 4
 
 
 def prompt_file() -> Path:

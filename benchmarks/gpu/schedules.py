@@ -26,10 +26,11 @@ from rollout import prompt_file
 from benchmarks.marked import tell
 
 PROMPTS, GROUP, TOKENS = 16, 16, 512
-EVEN, RAGGED = 5, 6
-#: Steps whose mean counts: the first ones warm up and fill the pool, the last have nothing drawn behind them.
+EVEN, RAGGED = 7, 9
+#: Steps whose mean counts: the first ones warm up and fill the pool, the last has nothing drawn behind it.
 MEASURED = {"even": range(2, EVEN), "ragged": range(EVEN + 2, EVEN + RAGGED - 1)}
-AHEAD = ["--rollout-num-gpus", "1", "--partial-rollout"]
+#: A little more in flight than the engine works on: what waits in it only ages.
+AHEAD = ["--rollout-num-gpus", "1", "--partial-rollout", "--vllm-server-concurrency", "288"]
 RUNS: dict[str, list[str]] = {
     "synchronous": ["--rollout-num-gpus", "1"],
     "fully-async": [*AHEAD, "--rollout-schedule", "fully-async"],
