@@ -166,7 +166,7 @@ def test_replaying_the_routers_own_choice_changes_nothing() -> None:
     assert data["routes"][0].experts.dtype == np.uint8
     after = scorer.score_all(data)  # in other micro-batches
     for i in range(6):
-        torch.testing.assert_close(after[i], before[i], rtol=0, atol=1e-6)
+        torch.testing.assert_close(after[i], before[i], rtol=0, atol=5e-6)
 
 
 def test_choices_of_the_old_policy_outlive_an_update_of_the_router() -> None:
