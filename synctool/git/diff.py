@@ -1,10 +1,11 @@
-"""Differences between trees as values, read from git's raw ``-z`` output."""
+"""Differences between trees as values, read from git's raw output."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from synctool.git.quoting import unquote
 from synctool.git.repo import Repo
 
 
@@ -40,6 +41,18 @@ def _parse_raw(fields: list[bytes]) -> Iterator[PathChange]:
             second = fields[position].decode("utf-8", "surrogateescape")
             position += 1
         yield PathChange(status[0], first, second, old_mode, mode, old_oid, oid, int(status[1:] or 100))
+
+
+def parse_raw_lines(lines: Iterable[bytes]) -> list[PathChange]:
+    """Changes from git's raw output without ``-z``, where odd names are quoted. Empty lines are passed over."""
+    fields: list[bytes] = []
+    for line in filter(None, lines):
+        head, *names = line.split(b"\t")
+        fields.append(head)
+        for name in names:
+            quoted = unquote(name) if name.startswith(b'"') else None
+            fields.append(quoted[0].encode("utf-8", "surrogateescape") if quoted else name)
+    return list(_parse_raw(fields))
 
 
 def tree_diff(repo: Repo, old: str, new: str, *, renames: int | None = None) -> list[PathChange]:

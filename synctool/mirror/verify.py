@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from synctool.git.quoting import quote
 from synctool.git.repo import Repo
 from synctool.git.tree import SUBMODULE, Entry, Tree
 from synctool.mirror.absence import Absence, DownstreamHistory
@@ -19,7 +20,6 @@ from synctool.mirror.pieces import lines_of
 from synctool.mirror.resolve.words import Canonical
 from synctool.mirror.sides import Sides, Version
 from synctool.mirror.spans import lines_diff
-from synctool.patches.quoting import quote
 from synctool.policy.model import Policy
 from synctool.progress import Progress, silent
 from synctool.translate.translator import Translator

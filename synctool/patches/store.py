@@ -24,7 +24,7 @@ from synctool.git.tree import Tree
 from synctool.patches.acquire import download_pinned
 from synctool.patches.archive import Member, check_archive, file_sha256, read_archive, read_folder
 from synctool.patches.pin import Pin
-from synctool.patches.quoting import quote
+from synctool.git.quoting import quote
 
 _REF = "refs/heads/pin"
 

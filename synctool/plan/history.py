@@ -69,7 +69,12 @@ def read_history(repo: Repo, downstream: str, upstream: str, *, upstream_name: s
     """The records of ``downstream`` (a full id), leaving out all that ``upstream`` contains."""
     oids = repo.text("rev-list", "--topo-order", "--reverse", downstream, f"^{upstream}", "--").split()
     commits = read_commits(repo.objects, oids)
-    first_parents = set(repo.text("rev-list", "--first-parent", downstream, f"^{upstream}", "--").split())
+    parents = {commit.oid: commit.parents for commit in commits}
+    first_parents: set[str] = set()
+    oid = downstream
+    while oid in parents:
+        first_parents.add(oid)
+        oid = next(iter(parents[oid]), "")
     return summarise(commits, first_parents, upstream_name)
 
 

@@ -1,4 +1,4 @@
-"""What commits edit, as values: the changed paths of many commits in one git process, their hunks in another and only for those asked for."""
+"""What commits edit, as values: the changed paths of many commits in one git process, and the hunks too for those whose hunks are asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from synctool.git.diff import PathChange, commit_diffs, pairs_input
+from synctool.git.diff import PathChange, commit_diffs, pairs_input, parse_raw_lines
 from synctool.git.repo import Repo
 
 #: Similarity in percent from which a deleted and an added file count as one that moved: git's own default.
@@ -77,7 +77,7 @@ class Edits:
 
     def __init__(self, repo: Repo) -> None:
         self.repo = repo
-        self._looking, self._loading = threading.Lock(), threading.Lock()
+        self._reading = threading.Lock()
         self._changes: dict[Pair, list[PathChange]] = {}
         self._patches: dict[Pair, tuple[FilePatch, ...]] = {}
 
@@ -86,19 +86,19 @@ class Edits:
         missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._changes]
         if not missing:
             return
-        with self._looking:
+        with self._reading:
             wanted = [pair for pair in missing if pair not in self._changes]
             self._changes.update(commit_diffs(self.repo, wanted, renames=RENAME_PERCENT))
 
     def load(self, pairs: Iterable[Pair]) -> None:
-        """Read the hunks of several commits in one process."""
+        """Read the hunks of several commits, and which paths they change, in one process."""
         missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._patches]
         if not missing:
             return
-        self.look(missing)
-        with self._loading:
+        with self._reading:
             wanted = [pair for pair in missing if pair not in self._patches]
-            self._patches.update(read_patches(self.repo, {pair: self._changes[pair] for pair in wanted}))
+            for pair, (changes, patches) in read_edits(self.repo, wanted).items():
+                self._changes[pair], self._patches[pair] = changes, patches
 
     def changes(self, pair: Pair) -> list[PathChange]:
         """The paths that one commit changes."""
@@ -117,14 +117,16 @@ class Edits:
         return {path for change in self.changes(pair) for path in (change.old_path, change.path)}
 
 
-def read_patches(repo: Repo, changes: dict[Pair, list[PathChange]]) -> dict[Pair, tuple[FilePatch, ...]]:
-    """The hunks of many commits, given their changed paths from the same rename setting."""
-    if not changes:
+def read_edits(repo: Repo, pairs: Sequence[Pair]) -> dict[Pair, tuple[list[PathChange], tuple[FilePatch, ...]]]:
+    """The changed paths and the hunks of many commits."""
+    if not pairs:
         return {}
     options = [
         "--root",
         "-r",
         "-m",
+        "--raw",
+        "--no-abbrev",
         "-p",
         "-U0",
         "--always",
@@ -133,20 +135,21 @@ def read_patches(repo: Repo, changes: dict[Pair, list[PathChange]]) -> dict[Pair
         "--no-textconv",
         "--inter-hunk-context=0",
     ]
-    finished = repo.run("diff-tree", "--stdin", *options, f"-M{RENAME_PERCENT}%", stdin=pairs_input(repo, changes))
-    return dict(zip(changes, _patches(finished.stdout, changes), strict=True))
+    finished = repo.run("diff-tree", "--stdin", *options, f"-M{RENAME_PERCENT}%", stdin=pairs_input(repo, pairs))
+    return dict(zip(pairs, _edits(finished.stdout, [commit for _, commit in pairs]), strict=True))
 
 
-def _patches(output: bytes, changes: dict[Pair, list[PathChange]]) -> Iterator[tuple[FilePatch, ...]]:
-    """Cut the output at each commit id, file and hunk. No line of a hunk can look like any of these: all begin with +, - or \\."""
+def _edits(output: bytes, commits: Sequence[str]) -> Iterator[tuple[list[PathChange], tuple[FilePatch, ...]]]:
+    """Cut the output at each commit id, file and hunk. No other line can look like any of these: all begin with a colon, +, - or \\."""
     end = 0
     output = b"\n" + output
-    following = [pair[1] for pair in changes][1:]
-    for (_, commit), next_commit in zip_longest(changes, following):
+    for commit, next_commit in zip_longest(commits, commits[1:]):
         start = end + 1 + len(commit)
         end = output.index(f"\n{next_commit}\n".encode(), start) if next_commit else len(output) - 1
-        files = iter(output[start:end].split(b"\ndiff --git ")[1:])
-        yield tuple([_file_patch(change, files) for change in changes[_, commit]])
+        raw, *texts = output[start:end].split(b"\ndiff --git ")
+        changes = parse_raw_lines(raw.split(b"\n"))
+        files = iter(texts)
+        yield changes, tuple([_file_patch(change, files) for change in changes])
 
 
 def _file_patch(change: PathChange, files: Iterator[bytes]) -> FilePatch:

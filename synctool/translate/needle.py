@@ -17,6 +17,7 @@ _CATEGORIES_WITH_BREAK = ("CATEGORY_SPACE", "CATEGORY_NOT_DIGIT", "CATEGORY_NOT_
 _LINE_PLACES = ("AT_BEGINNING", "AT_END", "AT_BOUNDARY", "AT_NON_BOUNDARY")
 
 
+@lru_cache(maxsize=1024)
 def _parse(regex: re.Pattern[str]) -> Sequence[tuple[Any, Any]]:
     parsed: Sequence[tuple[Any, Any]] = _parser.parse(regex.pattern, regex.flags & ~re.UNICODE)
     return parsed

@@ -11,7 +11,7 @@ from synctool.git import Entry, Repo, Tree
 from synctool.patches.apply import DoesNotApply, apply_patch
 from synctool.patches.difftext import PatchSyntaxError, parse_patch
 from synctool.patches.pathpolicy import Allowed
-from synctool.patches.quoting import quote, unquote
+from synctool.git.quoting import quote, unquote
 from synctool.patches.referee import git_applies
 
 A = "diff --git a/f b/f\n--- a/f\n+++ b/f\n"

@@ -52,9 +52,11 @@ def test_hunks_rebuild_every_file(story, states):
         pairs.append((parent, oid))
         snapshots.append((have, state))
         have, parent = dict(state), oid
-    edits = Edits(story.repo)
+    edits, looked = Edits(story.repo), Edits(story.repo)
     edits.load(pairs)
+    looked.look(pairs)
     for pair, (before, after) in zip(pairs, snapshots, strict=True):
+        assert edits.changes(pair) == looked.changes(pair)
         rebuilt = dict(before)
         for patch in edits.patches(pair):
             old = before.get(patch.change.old_path, b"")
