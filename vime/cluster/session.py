@@ -88,6 +88,7 @@ class Session:
         os.environ.setdefault("RAY_enable_metrics_collection", "0")
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         os.environ.setdefault("RAY_raylet_start_wait_time_s", _RAY_SECONDS)
+        os.environ.setdefault("RAY_worker_niceness", "0")  # workers are the run; at Ray's 15 any neighbour stops it
         import ray
 
         common: dict[str, Any] = {"namespace": self.run_id, "logging_level": logging.ERROR, "log_to_driver": True}
