@@ -94,7 +94,6 @@ class EngineActor(Driven):
         """Start the server on this host and wait until it is healthy, at most ``--vllm-start-timeout`` seconds."""
         from vime import environment
         from vime.engine import command, net, requirements
-        from vime.engine.control import EngineControl
         from vime.engine.process import EngineProcess
 
         environment.raise_file_limit()
@@ -106,6 +105,8 @@ class EngineActor(Driven):
             port,
             Path(self.log_file),
         )
+        from vime.engine.control import EngineControl  # imports torch, which takes seconds: the server starts meanwhile
+
         seconds = self._process.wait_healthy(self.args.vllm_start_timeout)
         self._control = EngineControl(self._process.url, timeout=self.args.distributed_timeout_minutes * 60.0)
         if requirements.needs_more_than_log_probs(self.args):
