@@ -157,6 +157,10 @@ class Presence:
         """The changes of paths that come here."""
         return [change for change in changes if self.is_ours(change.path)]
 
+    def has(self, patch: FilePatch) -> bool:
+        """Whether downstream's tree has the file of a patch."""
+        return self.words.path(patch.change.path) in self.tree
+
     def fetch(self, changes: Sequence[PathChange]) -> None:
         """Read the files of these changes, on all sides, in one go: git answers questions one by one slowly. The next call lets go of them."""
         files = [(c.old_oid, c.old_mode) for c in changes] + [(c.oid, c.mode) for c in changes]
@@ -269,8 +273,8 @@ def _around(at: int, lines: Lines) -> tuple[int, int]:
 
 
 def _spans(hunks: Sequence[Hunk]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Where the hunks are with their context, on the old and on the new side."""
-    return [_around(h.old_at, h.removed) for h in hunks], [_around(h.new_at, h.added) for h in hunks]
+    """Where the hunks are on the old side, and with their context on the new one. The lines of the old one's context are among both."""
+    return [(h.old_at, h.old_at + len(h.removed)) for h in hunks], [_around(h.new_at, h.added) for h in hunks]
 
 
 def _in_text(text: _Text, hunk: Hunk, old: _Side, new: _Side) -> bool:
@@ -314,15 +318,13 @@ class CommitIndex:
 
     def match(self, patches: Sequence[FilePatch]) -> Evidence | None:
         """A downstream commit that makes exactly this edit, or makes it among others; the smallest and then the oldest of several."""
-        says = sum(telling(h.added) + telling(h.removed) for p in patches for h in p.hunks) + sum(
-            p.binary for p in patches
-        )
-        if not patches or not says:
-            return None
-        holders = list(self._by_path.get(patches[0].change.path, ()))
+        holders = list(self._by_path.get(patches[0].change.path, ())) if patches else []
         for patch in patches:
             holders = self._holding(patch, holders)
         if not holders:
+            return None
+        says = sum(p.binary + sum(telling(h.added) + telling(h.removed) for h in p.hunks) for p in patches)
+        if not says:
             return None
         sizes = {pair: len(self._edits.patches(pair)) for pair in holders}
         pair = min(holders, key=sizes.__getitem__)
@@ -364,9 +366,12 @@ def by_content(
 def _look(presence: Presence, index: CommitIndex, asked: Sequence[Sequence[FilePatch]]) -> Iterator[list[Evidence]]:
     """Evidence for each of some edits, whose files are read for many at once."""
     for span in _batches(list(map(len, asked))):
-        patches = [patch for edit in asked[span] for patch in edit]
-        presence.fetch([patch.change for patch in patches])
-        presence.learn(patches)
+        # The lines of a file that downstream has neither now nor in a commit are not asked for.
+        read: list[FilePatch] = []
+        for edit in asked[span]:
+            read += edit if _may_match(presence, index, edit) else filter(presence.has, edit)
+        presence.fetch([patch.change for patch in read])
+        presence.learn(read)
         for edit in asked[span]:
             yield _evidence(presence, index, edit) if edit else []
 
@@ -392,9 +397,14 @@ def _patches_of(patches: Iterable[FilePatch], changes: Iterable[PathChange]) -> 
     return [patch for patch in patches if patch.change.path in wanted]
 
 
+def _may_match(presence: Presence, index: CommitIndex, patches: Iterable[FilePatch]) -> bool:
+    """Whether downstream's commits reach all the paths of an edit."""
+    return all(presence.words.path(patch.change.path) in index.paths for patch in patches)
+
+
 def _evidence(presence: Presence, index: CommitIndex, patches: Sequence[FilePatch]) -> list[Evidence]:
     evidence: list[Evidence] = []
-    if all(presence.words.path(patch.change.path) in index.paths for patch in patches):
+    if _may_match(presence, index, patches):
         translated = [presence.translate_patch(patch) for patch in patches]
         if None not in translated:
             says = [p for p in translated if p is not None and (p.hunks or p.binary or p.change.status != "M")]
