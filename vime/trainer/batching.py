@@ -364,8 +364,10 @@ def link(batches: Sequence[MicroBatch], window: int) -> None:
 
 
 def flatten(column: Sequence[Any], samples: Sequence[int]) -> torch.Tensor:
-    """Per-token values of `samples`, lists or tensors, as one fp32 tensor."""
+    """Per-token values of `samples`, lists or tensors, as one fp32 tensor; on the CPU when they lie on several devices."""
     chosen = [column[i] for i in samples]
     if chosen and all(isinstance(c, torch.Tensor) for c in chosen):
-        return torch.cat(chosen).float()
+        # Of a step with several updates some were scored before them and came to the host, others within the first.
+        several = len({c.device for c in chosen}) > 1
+        return torch.cat([c.cpu() for c in chosen] if several else chosen).float()
     return torch.tensor([float(x) for c in chosen for x in c], dtype=torch.float32)

@@ -12,9 +12,21 @@ from hypothesis import strategies as st
 from tiny_models import make_config, make_samples
 
 from vime.convert.config import model_shape
+from vime.trainer.batching import flatten
 from vime.trainer.columns import column_means
 from vime.trainer.flops import training_flops
 from vime.trainer.trainer import Trainer
+
+
+def test_values_on_the_host_and_on_a_device_are_one_column() -> None:
+    """Of a step with two updates on a GPU: part was scored before them, part within the first. Seen to end a run there."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        host, device = torch.ones(2), torch.ones(3, device="cuda")
+        both, alone = flatten([host, device], range(2)), flatten([device, device], range(2))
+    assert (both.shape, both.device.type) == ((5,), "cpu")
+    assert (alone.shape, alone.device.type) == ((6,), "cuda")
 
 
 @given(cut=st.integers(0, 6), seed=st.integers(0, 99))
