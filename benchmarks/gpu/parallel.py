@@ -57,9 +57,9 @@ def rank_main(cut: str, rank: int, size: int, save: str | None, load: str | None
         **({"load": load} if load else {}),
     )
     trainer = Trainer(parse_args(flags), rank=rank, world_size=size, device="cuda:0")
-    trainer.init()
+    start = trainer.init()
     samples = random_samples(32, 60, prompt=12, vocabulary=40)
-    found: dict[str, Any] = {"start": trainer.started_at, "steps": []}
+    found: dict[str, Any] = {"start": start, "steps": []}
 
     def train(step: int) -> None:
         metrics = trainer.train(step, samples)
