@@ -5,7 +5,8 @@
 
 The peer is ``git log --first-parent`` with messages plus ``git cherry``: it lists the changes and compares patches without translation, but knows no pull
 requests, reverts, files or reasons. "records" is the plan by history alone (identity, reverts, trailers), "full" looks for the edits in downstream's
-commits and tree too.
+commits and tree too. "git_raw" is ``git log --raw -M`` of the same changes: what this machine is like, for figures of different ones. ``--base`` names another
+checkout of this project, which takes turns with this one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 POLICY = """schema = 1
@@ -29,7 +31,8 @@ name = "badger"
 from = "otter"
 to = "badger"
 """
-ROUNDS = 3
+ROUNDS = 5
+HERE = Path(__file__).resolve().parents[2]
 
 
 def generate(folder: Path, changes: int, files: int = 400) -> tuple[str, str]:
@@ -80,32 +83,44 @@ def generate(folder: Path, changes: int, files: int = 400) -> tuple[str, str]:
     return "up", "down"
 
 
+def timed(*commands: list[str], cwd: Path | None = None) -> tuple[float, bytes]:
+    """Seconds for running the commands one after another, and the last one's output."""
+    start, output = time.perf_counter(), b""
+    for command in commands:
+        output = subprocess.run(command, check=True, capture_output=True, cwd=cwd).stdout
+    return time.perf_counter() - start, output
+
+
 def best(*commands: list[str]) -> tuple[float, bytes]:
     """The least time for running the commands one after another, and the last one's output."""
-    times, output = [], b""
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for command in commands:
-            output = subprocess.run(command, check=True, capture_output=True).stdout
-        times.append(time.perf_counter() - start)
-    return min(times), output
+    rounds = [timed(*commands) for _ in range(ROUNDS)]
+    return min(seconds for seconds, _ in rounds), rounds[-1][1]
 
 
-def measure(repo: Path, policy: Path, tip: str, onto: str) -> dict[str, Any]:
-    """Seconds and ratios for one pair of histories."""
+def measure(repo: Path, policy: Path, tip: str, onto: str, base: Path | None = None) -> dict[str, Any]:
+    """Seconds and ratios for one pair of histories. The full plan is the median of rounds, the others are the least."""
+    repo, policy = repo.resolve(), policy.resolve()
     git = ["git", f"--git-dir={repo}"]
     peer, _ = best([*git, "log", "--first-parent", "--format=%H%n%B", tip], [*git, "cherry", onto, tip])
     plan = [sys.executable, "-m", "synctool", "plan", "-C", str(repo), "--policy", str(policy)]
     plan += ["--from", "start", "--through", tip, "--onto", onto, "--json"]
     records, _ = best([*plan, "--records-only"])
-    full, output = best(plan)
-    data = json.loads(output)["data"]
+    raw, _ = best([*git, "log", "--raw", "-M", "--first-parent", tip])
+    # The folder that a process starts in decides which checkout's code it runs.
+    rounds = [[timed(plan, cwd=root) for root in filter(None, (HERE, base))] for _ in range(ROUNDS)]
+    full, *others = (median(seconds for seconds, _ in turns) for turns in zip(*rounds, strict=True))
+    if len({output for turns in rounds for _, output in turns}) > 1:
+        sys.exit("the plans differ")
+    data = json.loads(rounds[0][0][1])["data"]
+    compared = {"base_s": round(others[0], 3), "of_base": round(full / others[0], 2)} if others else {}
     return {
         "changes": len(data["changes"]),
         "counts": data["counts"],
         "git_s": round(peer, 3),
+        "git_raw_s": round(raw, 3),
         "records_s": round(records, 3),
         "full_s": round(full, 3),
+        **compared,
         "records_ratio": round(records / peer, 2),
         "full_ratio": round(full / peer, 2),
         "full_ms_a_change": round(1000 * full / len(data["changes"]), 2),
@@ -119,11 +134,12 @@ def main() -> None:
     parser.add_argument("--policy", type=Path)
     parser.add_argument("--tip")
     parser.add_argument("--onto")
+    parser.add_argument("--base", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
     if options.repo:
-        rows.append(measure(options.repo, options.policy, options.tip, options.onto))
+        rows.append(measure(options.repo, options.policy, options.tip, options.onto, options.base))
     else:
         with tempfile.TemporaryDirectory() as scratch:
             policy = Path(scratch) / "policy.toml"

@@ -1,8 +1,9 @@
 """Runs every sync benchmark that needs no outside repository and keeps the figures.
 
     python benchmarks/sync/run.py            # writes benchmarks/results/sync.json
+    python benchmarks/sync/run.py --repo HUB --policy FILE --tip SHA --onto SHA [--base CHECKOUT]   # and the plan of two real histories (plan_history.py)
 
-``syncbench.py`` is apart: it needs clones of the two real projects.
+Figures of real histories are kept from an earlier run where they are not measured again. ``syncbench.py`` is apart: it needs clones of the two real projects.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ PARTS: dict[str, list[str]] = {
     "plan_history": ["plan_history.py", "--json"],
     "scale": ["scale.py"],
 }
+REAL = "plan_real"
 
 
 def figures(output: str) -> Any:
@@ -38,19 +40,23 @@ def figures(output: str) -> Any:
 
 def main() -> None:
     """Run the parts one after another and write the results."""
+    kept = json.loads(RESULTS.read_text()).get(REAL) if RESULTS.exists() else None
+    parts = {**PARTS, **({REAL: ["plan_history.py", "--json", *sys.argv[1:]]} if sys.argv[1:] else {})}
     results: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "git": subprocess.run(["git", "--version"], capture_output=True, text=True).stdout.split()[-1],
     }
-    for name, command in PARTS.items():
+    for name, command in parts.items():
         print(f"{name} ...", flush=True)
-        done = subprocess.run([sys.executable, *command], cwd=HERE, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, HERE / command[0], *command[1:]], capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{name} failed:\n{done.stdout}{done.stderr}")
         results[name] = figures(done.stdout)
         print(done.stdout, flush=True)
+    if kept:
+        results.setdefault(REAL, kept)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(f"written: {RESULTS}")
