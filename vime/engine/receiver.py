@@ -24,7 +24,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 
-from vime.engine import number_lists
+from vime.engine import number_lists, packed
 from vime.engine.command import BACKEND
 from vime.engine.copies import Copies, Named
 from vime.errors import EngineError
@@ -69,6 +69,7 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
         self._nccl: nccl.Receiver | None = None
         self._prefetch: Prefetch | None = None
         self._copies: Copies | None = None
+        self._packed: packed.Packed | None = None
 
     def init_transfer_engine(self, init_info: ReceiverInit) -> None:
         self._init = init_info
@@ -101,7 +102,8 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
             self._load([self._staged])
         self._staged = []
         if not self._in_place:
-            finalize_layerwise_reload(self.model, self.model_config)
+            if self._packed is None:
+                finalize_layerwise_reload(self.model, self.model_config)
             _repack_embeddings(self.model)
             _repack_experts(self.model)
         self._loading = False
@@ -123,6 +125,9 @@ class Receiver(WeightTransferEngine[ReceiverInit, ReceiverUpdate]):
             if self._in_place:
                 self._copies = self._copies or Copies(self.model)
                 self._copies.load(buckets)
+            elif packed.suits(self.model):
+                self._packed = self._packed or packed.Packed(self.model)
+                self._packed.load(buckets)
             else:
                 # Fused and repacked parameters cannot be copied into: the model's own loader must see checkpoint tensors.
                 initialize_layerwise_reload(self.model)
