@@ -66,9 +66,7 @@ class HttpEngineClient:
             raise
         finally:
             self.router.release(url)
-        elapsed = time.perf_counter() - start
-        generations = parse_answer(answer, sampling_params, url)
-        return [replace(one, meta=one.meta | {"e2e_s": elapsed}) for one in generations]
+        return parse_answer(answer, sampling_params, url, time.perf_counter() - start)
 
     async def prompt_log_probs(
         self, token_ids: list[int], start: int, temperature: float, *, timeout: float | None

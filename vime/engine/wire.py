@@ -73,13 +73,16 @@ def parse_scores(answer: Any, token_ids: Sequence[int], start: int, temperature:
     return scores
 
 
-def parse_answer(answer: Any, params: SamplingParams, where: str) -> list[Generation]:
-    """The answers in order of their index. Raises EngineError when one lacks what training needs; nothing is filled in."""
+def parse_answer(answer: Any, params: SamplingParams, where: str, seconds: float | None = None) -> list[Generation]:
+    """The answers in order of their index, which came after `seconds`. Raises EngineError when one lacks what training needs; nothing is filled
+    in."""
     try:
         choices = sorted(answer["choices"], key=lambda choice: choice["index"])
         usage = answer.get("usage") or {}
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
         meta = {"prompt_tokens": float(usage.get("prompt_tokens", 0)), "cached_tokens": float(cached or 0)}
+        if seconds is not None:
+            meta["e2e_s"] = seconds
         generations = [_generation(choice, params, meta, where) for choice in choices]
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError(f"an answer that cannot be read: {error!r}", where=where) from error
