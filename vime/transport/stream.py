@@ -128,5 +128,12 @@ class Endpoint:
 
 
 def connect(address: tuple[str, int], timeout: float) -> dist.Store:
-    """The store of an `Endpoint`, from another process. Raises what torch raises when nobody listens there."""
+    """The store of an `Endpoint`, from another process. Raises EngineError at once when nobody listens there: it is open before its address is
+    told, so its owner is gone. (The store's own client would go on trying for twice its timeout, and print stack traces meanwhile.)"""
+    try:
+        socket.create_connection(address, timeout).close()
+    except OSError as error:
+        raise EngineError(
+            f"nobody sends weights at {address[0]}:{address[1]} any more: {error.strerror or error}"
+        ) from error
     return dist.TCPStore(*address, None, is_master=False, timeout=datetime.timedelta(seconds=timeout))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -171,6 +172,17 @@ def test_a_deadline_ends_the_wait_and_an_unreachable_store_is_no_error() -> None
     with pytest.raises(EngineError, match="nothing came in time"):
         stream.await_keys(endpoint.store, ["never"], time.monotonic() + 0.05, "nothing came")
     stream.report_failure(("127.0.0.1", 1), "nobody listens", timeout=0.2)
+
+
+def test_a_sender_that_is_gone_is_told_without_waiting_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a GPU: a trainer killed in a broadcast kept its engine trying to reach it for ten seconds more, with stack traces."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        gone = ("127.0.0.1", held.getsockname()[1])
+    monkeypatch.setattr(stream.dist, "TCPStore", lambda *_, **__: pytest.fail("it tried to join the store"))
+    offer = Offer("4", "nccl", (), gone, 1)
+    with pytest.raises(EngineError, match=r"nobody sends weights at 127\.0\.0\.1:\d+ any more: Connection refused"):
+        stream.await_sent(offer, 600)
+    stream.report_failure(gone, "the trainer died")
 
 
 def test_what_was_sent_is_known_to_who_asks() -> None:
