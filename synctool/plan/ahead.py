@@ -47,7 +47,7 @@ def read_ahead(repo: Repo, *, base: str, through: str, downstream: str) -> Readi
     def read_own() -> None:
         _read(own, pairs("--end-of-options", downstream, f"^{through}"))
 
-    readers = tuple(threading.Thread(target=_quietly, args=(work,), daemon=True) for work in (read_upstream, read_own))
+    readers = tuple(threading.Thread(target=quietly, args=(work,), daemon=True) for work in (read_upstream, read_own))
     for reader in readers:
         reader.start()
     return Readings(upstream, own, readers)
@@ -60,7 +60,8 @@ def _read(edits: Edits, pairs: list[Pair]) -> None:
         edits.look(pairs)
 
 
-def _quietly(work: Callable[[], None]) -> None:
+def quietly(work: Callable[[], None]) -> None:
+    """Do some reading, for a thread: what can't be read is told by those who ask for it again."""
     try:
         work()
     except SyncError:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import accumulate
+from threading import Thread
 from typing import NamedTuple, Protocol
 
 from synctool.git.diff import PathChange
 from synctool.git.objects import ObjectStore
 from synctool.git.tree import SUBMODULE, SYMLINK, Tree
+from synctool.plan.ahead import quietly
 from synctool.plan.beside import beside
 from synctool.plan.hunks import Edits, FilePatch, Hunk, Pair
 from synctool.plan.model import Evidence, Strength, strongest_first
@@ -351,10 +352,13 @@ def by_content(
     edits.look(upstream)
     relevant = [presence.relevant(edits.changes(pair)) for pair in upstream]
     paths = {presence.words.path(change.path) for changes in relevant for change in changes}
-    with ThreadPoolExecutor(1) as thread:  # git reads the hunks of both histories at once
-        loaded = thread.submit(edits.load, upstream)
-        index = CommitIndex(own, downstream, paths)
-        loaded.result()
+    reader = Thread(
+        target=quietly, args=(partial(edits.load, upstream),)
+    )  # git reads the hunks of both histories at once
+    reader.start()
+    index = CommitIndex(own, downstream, paths)
+    reader.join()
+    edits.load(upstream)
     asked = [_patches_of(edits.patches(pair), changes) for pair, changes in zip(upstream, relevant, strict=True)]
     sizes = list(map(len, asked))
     middle = _middle(sizes)
