@@ -169,7 +169,7 @@ def part() -> dict[str, Any]:
             result[run.name] = run.measure(given.seconds) if run.ready else {"error": "it did not start in time"}
             compare(result)
             tell(result)  # what is known when time ends counts
-            if result[run.name]["steps" if "steps" in result[run.name] else "error"] != EVEN + RAGGED:
+            if result[run.name].get("steps") != EVEN + RAGGED:
                 run.end()
     except InterruptedError as stopped:
         result["error"] = str(stopped)

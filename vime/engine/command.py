@@ -39,7 +39,7 @@ def server_command(args: Namespace, rank: int, overrides: dict[str, Any] | None 
         "--disable-uvicorn-access-log",
     ]
     if args.vllm_disable_log_stats is None:
-        # What vLLM counts of every token for /metrics is a third of the time of the process that all answers go through.
+        # What vLLM counts of every token for /metrics is a tenth of the time of the process that all answers go through.
         flags.append("--disable-log-stats")
     if args.rollout_max_context_len is not None:
         flags += ["--max-model-len", str(args.rollout_max_context_len)]

@@ -3,8 +3,8 @@
 vLLM's endpoint makes, validates, dumps and prints an object for each token and another for its only candidate: 110 bytes and some ten
 microseconds a token, in the one process that all answers go through. A request that asks for `flat_logprobs` (vLLM's own sampling parameter)
 and for nothing else beside the sampled tokens gets `{"token_ids": "<text>", "logprobs": {"flat": "<text>"}}` here, the texts base64 of
-little-endian int32 and float32: printing and reading decimal numbers took half a second a step of 256 answers of 512 tokens, while the engine
-waited. Every other request, and every server that is not ours, answers as before, and `wire.parse_answer` reads both.
+little-endian int32 and float32: printing and reading decimal numbers took some tenths of a second a step of 256 answers of 512 tokens, while
+the engine waited. Every other request, and every server that is not ours, answers as before, and `wire.parse_answer` reads both.
 """
 
 from __future__ import annotations
