@@ -352,9 +352,8 @@ def by_content(
     edits.look(upstream)
     relevant = [presence.relevant(edits.changes(pair)) for pair in upstream]
     paths = {presence.words.path(change.path) for changes in relevant for change in changes}
-    reader = Thread(
-        target=quietly, args=(partial(edits.load, upstream),)
-    )  # git reads the hunks of both histories at once
+    # git reads the hunks of both histories at once.
+    reader = Thread(target=quietly, args=(partial(edits.load, upstream),), daemon=True)
     reader.start()
     index = CommitIndex(own, downstream, paths)
     reader.join()
