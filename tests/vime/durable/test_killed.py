@@ -14,7 +14,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,15 +128,30 @@ def exactly_once(save: Path) -> None:
     assert dropped <= {group for group in report.fates if group % 7 == 6}
 
 
+def ends_a_chain(point: str) -> bool:
+    """A trainer that was killed is replaced, and the run goes on to its end: what would follow in the chain is never reached."""
+    return point.startswith("trainer:")
+
+
+def spread(points: Iterable[str]) -> list[str]:
+    """All of them, the trainer's far from each other, so that no chain has two."""
+    names = sorted(points, key=lambda name: (ends_a_chain(name), name))
+    last = sum(map(ends_a_chain, names))
+    others, apart = names[:-last], len(names) // last
+    return [
+        name for i, end in enumerate(names[-last:]) for name in (*others[i * (apart - 1) : (i + 1) * (apart - 1)], end)
+    ] + others[last * (apart - 1) :]
+
+
 def campaign(runs: Runs, seed: int, chains: int, kills: int, ahead: bool, part: int = 0) -> Counter[str]:
     """`chains` runs of up to `kills` kills each, at points that follow on those of the part before. Returns the kills by point."""
     chance = random.Random(seed)
     reference = whole(runs, ahead, seed)
-    names = sorted(reference["points"])
+    names = spread(reference["points"])
     done: Counter[str] = Counter()
     for number in range(part * chains, (part + 1) * chains):
         # Every point has its turn; how often it was passed before is chance.
-        picked = [names[(number * kills + i) % len(names)] for i in range(kills)]
+        picked = sorted((names[(number * kills + i) % len(names)] for i in range(kills)), key=ends_a_chain)
         points = [(name, chance.randrange(max(1, reference["points"][name] // 2))) for name in picked]
         save, killed = chain(runs, points, ahead, seed)
         done.update(killed)
