@@ -16,7 +16,17 @@ RENAME_PERCENT = 50
 _RANGES = re.compile(rb"(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _BINARY = re.compile(rb"^(?:Binary files |GIT binary patch)", re.MULTILINE)
 
+#: A line says something when it has at least this many letters and digits: brackets and blank lines repeat everywhere.
+TELLING_CHARACTERS = 3
+_SILENT = bytes(code for code in range(128) if not chr(code).isalnum() and chr(code) != "\n")
+
 Pair = tuple[str, str]
+Lines = tuple[bytes, ...]
+
+
+def telling(lines: Lines) -> int:
+    """How many lines say something."""
+    return sum([len(said) >= TELLING_CHARACTERS for said in b"\n".join(lines).translate(None, _SILENT).split(b"\n")])
 
 
 class Hunk(NamedTuple):

@@ -19,13 +19,11 @@ from synctool.git.objects import ObjectStore
 from synctool.git.tree import SUBMODULE, SYMLINK, Tree
 from synctool.plan.ahead import quietly
 from synctool.plan.beside import beside
-from synctool.plan.hunks import Edits, FilePatch, Hunk, Pair
+from synctool.plan.commit_index import CommitIndex
+from synctool.plan.hunks import Edits, FilePatch, Hunk, Lines, Pair, telling
 from synctool.plan.model import Evidence, Strength, strongest_first
 from synctool.translate.linewise import LineWords
 
-#: A line says something when it has at least this many letters and digits: brackets and blank lines repeat everywhere.
-TELLING_CHARACTERS = 3
-_SILENT = bytes(code for code in range(128) if not chr(code).isalnum() and chr(code) != "\n")
 #: Modes of a side that is missing, or a commit of another repository.
 _NO_BLOB = ("000000", SUBMODULE)
 #: Modes of what is compared as a whole, not by line.
@@ -33,15 +31,11 @@ _WHOLE = frozenset((SYMLINK, SUBMODULE))
 #: Context lines tried, most first. Without context only a block with this many telling lines counts.
 CONTEXTS = (3, 2, 1)
 BLOCK_LINES = 3
-#: A part of a larger downstream commit proves something from this many telling lines on.
-PART_LINES = 5
 
 #: The files of about this many edits are held at once.
 BATCH_FILES = 1024
 #: A second process is begun for at least so many files: for fewer it would take longer to begin than to look.
 SHARED_FILES = 100
-
-Lines = tuple[bytes, ...]
 
 
 class Words(Protocol):
@@ -60,11 +54,6 @@ class Search(NamedTuple):
     found: int
     total: int
     telling: int
-
-
-def telling(lines: Lines) -> int:
-    """How many lines say something."""
-    return sum([len(said) >= TELLING_CHARACTERS for said in b"\n".join(lines).translate(None, _SILENT).split(b"\n")])
 
 
 class _Text:
@@ -301,46 +290,6 @@ def _in_text(text: _Text, hunk: Hunk, old: _Side, new: _Side) -> bool:
     if says < BLOCK_LINES or not text.has(added):
         return False
     return not telling(hunk.removed) or not text.has(stripped(old.block(old_start, old_end)))
-
-
-class CommitIndex:
-    """The edits of downstream's commits, by path."""
-
-    def __init__(self, edits: Edits, pairs: Sequence[Pair], paths: set[str]) -> None:
-        edits.look(pairs)
-        near = [pair for pair in pairs if not paths.isdisjoint(edits.touched(pair))]
-        edits.load(near)
-        self.paths = {path for pair in near for path in edits.touched(pair)}
-        self._edits = edits
-        self._by_path: defaultdict[str, dict[Pair, FilePatch]] = defaultdict(dict)
-        for pair in near:
-            for patch in edits.patches(pair):
-                self._by_path[patch.change.path][pair] = patch
-
-    def match(self, patches: Sequence[FilePatch]) -> Evidence | None:
-        """A downstream commit that makes exactly this edit, or makes it among others; the smallest and then the oldest of several."""
-        holders = list(self._by_path.get(patches[0].change.path, ())) if patches else []
-        for patch in patches:
-            holders = self._holding(patch, holders)
-        if not holders:
-            return None
-        says = sum(p.binary + sum(telling(h.added) + telling(h.removed) for h in p.hunks) for p in patches)
-        if not says:
-            return None
-        sizes = {pair: len(self._edits.patches(pair)) for pair in holders}
-        pair = min(holders, key=sizes.__getitem__)
-        commit, count = pair[1], len(patches)
-        if sizes[pair] == count:
-            return Evidence("patch", Strength.STRONG, f"{commit[:9]} makes the same edit", commit, count, count)
-        strength = Strength.STRONG if says >= PART_LINES else Strength.PARTIAL
-        return Evidence("commit-hunks", strength, f"{commit[:9]} makes this edit among others", commit, count, count)
-
-    def _holding(self, patch: FilePatch, pairs: Sequence[Pair]) -> list[Pair]:
-        """Those of the commits that make the edit of one path."""
-        there = self._by_path.get(patch.change.path, {})
-        likely = [pair for pair in pairs if pair in there and patch.is_like(there[pair])]
-        key = patch.key if likely else None
-        return [pair for pair in likely if there[pair].key == key]
 
 
 def by_content(
