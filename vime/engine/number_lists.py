@@ -1,4 +1,4 @@
-"""Log-probabilities of a step travel from engine to server as lists of numbers, in our own servers.
+"""Log-probabilities of a step travel from engine to server as lists of numbers, and are kept there without detours, in our own servers.
 
 vLLM sends three arrays a token, each encoded and decoded by Python: 8 of the 55 microseconds that a token costs the engine's process, which is what
 limits small models on a GPU, and half of the time of the server's. Lists are encoded in C. Both ends must know of it: the server says so to
@@ -22,6 +22,7 @@ def install() -> None:
     from vllm.v1.serial_utils import MsgpackDecoder
 
     os.environ[_VARIABLE] = "1"
+    _keep_sampled_alone()
     whole = MsgpackDecoder._decode_ndarray
     if hasattr(whole, "__wrapped__"):
         return
@@ -34,6 +35,34 @@ def install() -> None:
         return numpy.asarray(sent)
 
     MsgpackDecoder._decode_ndarray = decode
+
+
+def _keep_sampled_alone() -> None:
+    """A short way for requests that want nothing but the sampled tokens' values (see `flat`): two fifths of the process's time otherwise."""
+    from vllm.logprobs import FlatLogprobs
+    from vllm.v1.engine.logprobs import LogprobsProcessor
+
+    whole = LogprobsProcessor._update_sample_logprobs
+    if hasattr(whole, "__wrapped__"):
+        return
+
+    @functools.wraps(whole)
+    def update(self: Any, sampled: Any) -> None:
+        kept = self.logprobs
+        if self.num_logprobs or self.tokenizer is not None or type(kept) is not FlatLogprobs:
+            return whole(self, sampled)
+        for tokens, values, rank in zip(*(column.tolist() for column in sampled[:3]), strict=True):
+            place = len(kept.logprobs)
+            kept.start_indices.append(place)
+            kept.end_indices.append(place + 1)
+            kept.token_ids.append(tokens[0])
+            kept.logprobs.append(values[0])
+            kept.ranks.append(rank)
+            kept.decoded_tokens.append(None)
+            self.cumulative_logprob += values[0]
+        return None
+
+    LogprobsProcessor._update_sample_logprobs = update
 
 
 def install_in_worker() -> None:

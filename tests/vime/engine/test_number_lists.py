@@ -13,9 +13,12 @@ from vime.engine import number_lists
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ends in this process, and undone after the test."""
+    from vllm.v1.engine.logprobs import LogprobsProcessor
     from vllm.v1.outputs import LogprobsTensors
     from vllm.v1.serial_utils import MsgpackDecoder
 
+    whole = LogprobsProcessor._update_sample_logprobs
+    monkeypatch.setattr(LogprobsProcessor, "_update_sample_logprobs", whole)
     monkeypatch.setattr(LogprobsTensors, "tolists", LogprobsTensors.tolists)
     monkeypatch.setattr(MsgpackDecoder, "_decode_ndarray", MsgpackDecoder._decode_ndarray)
     monkeypatch.setenv("VIME_NUMBER_LISTS", "")
@@ -52,6 +55,25 @@ def test_what_arrives_is_what_was_sampled(installed: None, candidates: int, list
         assert one.new_logprobs.logprob_token_ids.tolist() == sampled.logprob_token_ids[i : i + 1].tolist()
         assert one.new_logprobs.logprobs.tolist() == sampled.logprobs[i : i + 1].tolist()
         assert one.new_logprobs.sampled_token_ranks.tolist() == sampled.selected_token_ranks[i : i + 1].tolist()
+
+
+@pytest.mark.parametrize("wanted", [0, 2])
+def test_what_is_kept_of_the_sampled_tokens_is_what_vllm_keeps(installed: None, wanted: int) -> None:
+    from vllm.logprobs import FlatLogprobs
+    from vllm.v1.engine.logprobs import LogprobsProcessor
+
+    def processor() -> LogprobsProcessor:
+        return LogprobsProcessor(
+            tokenizer=None, logprobs=FlatLogprobs(), prompt_logprobs=None, cumulative_logprob=0.0, num_logprobs=wanted, num_prompt_logprobs=None
+        )  # fmt: skip
+
+    ours, vllms = processor(), processor()
+    arrays = type(step(1)).tolists.__wrapped__(step(wanted + 1))
+    for positions in (1, 2):
+        ours._update_sample_logprobs(arrays.slice_request(0, positions))
+        LogprobsProcessor._update_sample_logprobs.__wrapped__(vllms, arrays.slice_request(0, positions))
+    assert ours.logprobs == vllms.logprobs
+    assert ours.cumulative_logprob == vllms.cumulative_logprob
 
 
 def test_a_worker_of_another_server_sends_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
