@@ -135,9 +135,11 @@ class Pool:
                 self._interruptions += 1
 
     async def close(self) -> None:
-        """Start nothing any more; what runs goes back to the store."""
+        """Start nothing any more; what runs goes back to the store. The context is left open for another pool: whoever closes in the middle
+        of a weight update, since the trainer died there, will not `resume` this one."""
         self._paused = True
         await self._close()
+        self.context.resume()
 
     def resume(self) -> None:
         """The engines serve `context.serving_version` now."""

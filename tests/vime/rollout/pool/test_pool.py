@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from tests.vime.rollout.pool import virtual
 from vime.errors import DataError, EngineError, EngineTimeout
-from vime.rollout.pool.schedules import NAMES
+from vime.rollout.context import RolloutContext
+from vime.rollout.pool.pool import Pool
+from vime.rollout.pool.schedules import NAMES, schedule_of
 from vime.rollout.types import flatten
 from vime.sample import Sample, Status
 
@@ -318,3 +320,26 @@ def test_a_resumed_run_trains_the_rest_once_and_keeps_what_was_finished(
     assert store.source.ledger().fates == {"trained": steps * args.rollout_batch_size}  # type: ignore[attr-defined]
     if name != "synchronous":  # every prompt that was drawn is trained: none was skipped by the restart
         assert set(trained) == set(range(steps * args.rollout_batch_size))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pool_that_is_closed_within_a_weight_update_does_not_stop_the_next(
+    configure: Callable[..., Namespace], tokenizer: Any, name: str
+) -> None:
+    """The trainer was killed while it sent weights; its replacement sent them, and every request waited for the end of the first update."""
+    args = configure(name, num_rollout=4)
+
+    async def lives() -> int:
+        engine = virtual.Engine(lambda: 3)
+        context = RolloutContext(args, engine, tokenizer)
+        pool = Pool(args, context, virtual.store_of(args, PROMPTS), schedule_of(args))
+        await pool.batch(0)
+        await pool.pause(True)
+        await pool.close()
+        pool = Pool(args, context, virtual.store_of(args, PROMPTS), schedule_of(args))
+        async with asyncio.timeout(10_000):  # of virtual time
+            batch, _ = await pool.batch(0)
+        await pool.close()
+        return len(batch.groups)
+
+    assert virtual.run_virtually(lives()) == args.rollout_batch_size
