@@ -8,6 +8,7 @@ Figures of real histories are kept from an earlier run where they are not measur
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -40,8 +41,14 @@ def figures(output: str) -> Any:
 
 def main() -> None:
     """Run the parts one after another and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    real = ("repo", "policy", "tip", "onto", "base")
+    for name in real:
+        parser.add_argument(f"--{name}", help="of the real histories: see plan_history.py --help")
+    args = parser.parse_args()
+    given = [f"--{name}={value}" for name in real if (value := getattr(args, name))]
     kept = json.loads(RESULTS.read_text()).get(REAL) if RESULTS.exists() else None
-    parts = {**PARTS, **({REAL: ["plan_history.py", "--json", *sys.argv[1:]]} if sys.argv[1:] else {})}
+    parts = {**PARTS, **({REAL: ["plan_history.py", "--json", *given]} if given else {})}
     results: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
