@@ -81,7 +81,7 @@ def runs(steps: int, repeats: int) -> dict[str, Any]:
 
 def run(transport: str, steps: int, folder: Path) -> tuple[list[float], float]:
     """Seconds of each step after the first, and CPU seconds a step from there to the last but one."""
-    run_id = f"tax-{os.getpid()}-{folder.name}"
+    run_id = f"tax-{os.getpid()}-{folder.name[-10:]}"  # short: Ray's sockets lie below it
     flags = [*default_flags(steps, 0, CACHE / "toy", evaluate=False), "--run-dir", str(folder), "--run-id", run_id]
     flags += ["--rollout-data-transport", transport, "--rollout-data-dir", str(folder / "queue")]
     driver = subprocess.Popen(

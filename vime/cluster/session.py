@@ -15,10 +15,13 @@ from typing import Any
 
 from vime.cluster import guardian, processes
 from vime.cluster.placement import Bundle, Placement, check_medium, place
-from vime.errors import MachineError
+from vime.errors import MachineError, UsageError
 
 log = logging.getLogger(__name__)
 
+#: Bytes that the path of a socket may have, and those that Ray adds to its folder's: session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store
+#: with a pid of seven digits.
+_SOCKET_PATH, _RAY_ADDS = 107, 64
 #: Ray's shared memory. Rollouts of text are small; larger ones spill.
 _OBJECT_STORE_BYTES = 256 << 20
 #: What Ray's node waits for its helpers; its own 30 seconds are too few on a machine that others load.
@@ -79,8 +82,16 @@ class Session:
     def start_ray(self, devices: int) -> None:
         """Join the cluster that RAY_ADDRESS names, else start one in this run's processes, as light as Ray can be.
 
-        `devices` is how many the run places; on a CPU they are only a count, which may exceed the cores. Raises MachineError when Ray does not start.
+        `devices` is how many the run places; on a CPU they are only a count, which may exceed the cores. Raises MachineError when Ray does not
+        start, UsageError when its sockets would have too long a path.
         """
+        attached = bool(os.environ.get("RAY_ADDRESS"))
+        if not attached and (over := len(os.fsencode(self.record.ray_directory)) + _RAY_ADDS - _SOCKET_PATH) > 0:
+            raise UsageError(
+                f"--run-id {self.run_id} is {over} characters too long: Ray's sockets lie below {self.record.ray_directory}, and the path of a "
+                f"socket may have {_SOCKET_PATH}",
+                hint="a shorter --run-id, or VIME_RUNTIME_DIR names a shorter folder",
+            )
         if not sys.stderr.isatty():
             os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -92,7 +103,6 @@ class Session:
         import ray
 
         common: dict[str, Any] = {"namespace": self.run_id, "logging_level": logging.ERROR, "log_to_driver": True}
-        attached = bool(os.environ.get("RAY_ADDRESS"))
         if attached:
             _reach(os.environ["RAY_ADDRESS"])
             # Workers are children of the cluster's nodes, not of this process.

@@ -32,16 +32,17 @@ def two() -> Iterator[Network]:
 
 
 def test_processes_know_their_nodes_and_the_loss_of_one_is_told_in_a_line(
-    two: Network, make_args: Callable[..., Namespace], tmp_path: Path
+    two: Network, make_args: Callable[..., Namespace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head, other = two.nodes
+    monkeypatch.setenv("RAY_ADDRESS", head.ray)  # what weights travel over follows from it
     save, run_id = str(tmp_path / "run"), f"two-{os.getpid()}"
     args = make_args("--rollout-data-transport", "straw", "--save", save, "--run-id", run_id)
     (tmp_path / "args").write_bytes(pickle.dumps(args))
     driver = subprocess.Popen(
         [*head.prefix, sys.executable, "-m", "tests.vime.cluster.on_node", str(tmp_path / "args")],
         cwd=ROOT,
-        env=os.environ | OPEN | {"RAY_ADDRESS": head.ray, "VIME_RUNTIME_DIR": str(tmp_path / "registry")},
+        env=os.environ | OPEN | {"VIME_RUNTIME_DIR": str(tmp_path / "registry")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

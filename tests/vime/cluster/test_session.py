@@ -14,7 +14,7 @@ import pytest
 from vime.cluster import processes
 from vime.cluster.session import Session, _reach
 from vime.cluster.watch import Deaths, _what_ended
-from vime.errors import MachineError
+from vime.errors import MachineError, UsageError
 
 
 def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
@@ -29,6 +29,18 @@ def test_addresses_that_ray_resolves_itself_are_left_to_it() -> None:
     _reach("auto")
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         _reach(f"[::1]:{server.getsockname()[1]}")
+
+
+def test_a_run_id_too_long_for_rays_sockets_is_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray said `validate_socket_filename failed`, and the hint blamed a busy machine."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    folder = tmp_path / "r"
+    monkeypatch.setenv("VIME_RUNTIME_DIR", str(folder))
+    session = Session(Namespace(run_id="x" * 90, run_dir=str(tmp_path / "run")))
+    with pytest.raises(UsageError, match=rf"--run-id x+ is \d+ characters too long: .*below {folder}"):
+        session.start_ray(1)
 
 
 @pytest.mark.engine
