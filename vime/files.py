@@ -12,6 +12,9 @@ from typing import Any, BinaryIO, TextIO
 
 from vime.errors import UsageError
 
+#: Files of this host's memory.
+SHARED_MEMORY = Path("/dev/shm")
+
 
 @contextmanager
 def whole_file(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:

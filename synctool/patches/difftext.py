@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 from synctool.errors import Refused
+from synctool.git.quoting import unquote
 from synctool.patches.binary import read_binary
 from synctool.patches.filepatch import FilePatch, Hunk, PatchText
-from synctool.git.quoting import unquote
 
 #: Larger patch files are refused: the largest real ones are a hundredth of this.
 MAX_PATCH_BYTES = 16 << 20

@@ -18,13 +18,13 @@ from typing import Any
 
 from synctool.cli.terminal import Progress, silent
 from synctool.errors import EnvironmentFailure, Refused, RepositoryError
+from synctool.git.quoting import quote
 from synctool.git.repo import Repo
 from synctool.git.runner import git_command, run_git, scrubbed_environment
 from synctool.git.tree import Tree
 from synctool.patches.acquire import download_pinned
 from synctool.patches.archive import Member, check_archive, file_sha256, read_archive, read_folder
 from synctool.patches.pin import Pin
-from synctool.git.quoting import quote
 
 _REF = "refs/heads/pin"
 

@@ -15,11 +15,11 @@ from vime.agents import GENERATE
 from vime.arguments import catalogue
 from vime.arguments.model_groups import model_groups
 from vime.arguments.model_shape import complete_shape, read_hf_config, shape_flags
+from vime.files import SHARED_MEMORY
 from vime.rollout.pool.schedules import DEFAULT_LAG, FULLY_ASYNC, IN_FLIGHT, SYNCHRONOUS
 
 #: What slime names to generate ahead of training; here it is a schedule of the one rollout function.
 SLIME_FULLY_ASYNC = "vime.rollout.fully_async_rollout.generate_rollout_fully_async"
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 def derive(args: Namespace) -> Namespace:
@@ -181,10 +181,10 @@ def transport(args: Namespace) -> None:
 def _share_memory(args: Namespace) -> bool:
     """Whether trainer and engines are all of this host, and its shared memory has room for two versions of the weights in fp32."""
     elsewhere = os.environ.get("RAY_ADDRESS") or any(group.trained and group.urls for group in args.model_groups)
-    if elsewhere or args.hf_checkpoint is None or not _SHARED_MEMORY.is_dir():
+    if elsewhere or args.hf_checkpoint is None or not SHARED_MEMORY.is_dir():
         return False
     stored = sum(file.stat().st_size for file in Path(args.hf_checkpoint).glob("*.safetensors"))
-    return shutil.disk_usage(_SHARED_MEMORY).free >= 4 * stored  # stored with at least two bytes a number
+    return shutil.disk_usage(SHARED_MEMORY).free >= 4 * stored  # stored with at least two bytes a number
 
 
 STEPS: tuple[Callable[[Namespace], None], ...] = (

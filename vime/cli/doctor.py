@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
@@ -22,6 +21,7 @@ from vime.cli.app import emit_json
 from vime.cli.doctor_finding import Finding
 from vime.cli.doctor_gpu import accelerators
 from vime.environment import cores
+from vime.files import SHARED_MEMORY
 
 GIB = 2**30
 #: What was seen to work together. Another version may work; a failure then starts here.
@@ -111,7 +111,7 @@ def memory(_: bool) -> Iterator[Finding]:
 
 
 def shared_memory(_: bool) -> Iterator[Finding]:
-    free = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
+    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
     if free >= _NEEDED_SHM:
         yield Finding("shared memory", "ok", f"{free / GIB:.1f} GiB free in /dev/shm")
     else:

@@ -1,4 +1,4 @@
-"""Which processes and files on this host belong to a run, and how they are ended. Standard library only: the guardian runs it too.
+"""Which processes and files on this host belong to a run, and how they are ended. It needs the standard library alone: the guardian runs it too.
 
 A process belongs to a run when its environment says so (VIME_RUN_ID). Children inherit that, so orphans are found as well.
 """
@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from vime.files import SHARED_MEMORY
+
 RUN_VARIABLE = "VIME_RUN_ID"
-_SHM = Path("/dev/shm")
 _POLL_SECONDS = 0.05
 _TRACKER_SECONDS = 3.0
 
@@ -98,7 +99,7 @@ def processes(run_id: str | None = None) -> list[RunProcess]:
 
 def files(run_id: str) -> list[Path]:
     """Shared memory files of a run."""
-    return sorted(_SHM.glob(f"vime-{run_id}-*"))
+    return sorted(SHARED_MEMORY.glob(f"vime-{run_id}-*"))
 
 
 def is_tracker(command: str) -> bool:

@@ -19,7 +19,12 @@ def save_state(path: Path, state: Any) -> None:
 
 def portable(state: dict[str, Any]) -> dict[str, Any]:
     """Arrays as tensors, all else as it is."""
+    return {name: portable_value(value) for name, value in state.items()}
+
+
+def portable_value(value: Any) -> Any:
+    """An array as a tensor, anything else as it is."""
     import numpy as np
     import torch
 
-    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value

@@ -25,17 +25,22 @@ from vime.errors import EngineError
 LARGEST = 256 * 2**20
 
 
+def is_plain(model: torch.nn.Module) -> bool:
+    """Whether every layer is of a kind that vLLM 0.32.0 neither quantises nor derives other matrices for. What it packs is the device's affair."""
+    plain = (type(None), UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+    return all(
+        type(getattr(layer, "quant_method", None)) in plain
+        and (type(layer) is Attention or not hasattr(layer, "process_weights_after_loading"))
+        for layer in model.modules()
+    )
+
+
 @functools.cache
 def suits(model: torch.nn.Module) -> bool:
     """Whether `model` is small and all that was made of its weights are packed matrices, judged by what vLLM 0.32.0 does on a CPU."""
-    known = (type(None), UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
     return (
         current_platform.is_cpu()
-        and all(
-            type(getattr(layer, "quant_method", None)) in known
-            and (type(layer) is Attention or not hasattr(layer, "process_weights_after_loading"))
-            for layer in model.modules()
-        )
+        and is_plain(model)
         and sum(_form(layer).nbytes for layer in _packed(model)) <= LARGEST
     )
 

@@ -18,9 +18,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-from vllm.model_executor.layers.attention import Attention
-from vllm.model_executor.layers.linear import UnquantizedLinearMethod
-from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod, VocabParallelEmbedding
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 
@@ -165,14 +163,7 @@ def loads_in_place(model: torch.nn.Module) -> bool:
 
     Judged by what vLLM 0.32.0 does to each kind of layer on a CUDA device; whatever is not known here is rebuilt layer by layer.
     """
-    if not current_platform.is_cuda_alike():
-        return False
-    plain = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
-    return all(
-        type(getattr(layer, "quant_method", None)) in (type(None), *plain)
-        and (type(layer) is Attention or not hasattr(layer, "process_weights_after_loading"))
-        for layer in model.modules()
-    )
+    return current_platform.is_cuda_alike() and packed.is_plain(model)
 
 
 class Prefetch:

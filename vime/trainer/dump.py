@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from vime.data.state import portable, save_state
+from vime.data.state import portable_value, save_state
 from vime.trainer import parallel
 from vime.trainer.batching import TrainData
 
@@ -41,4 +41,4 @@ def save(template: str, rollout_id: int, data: TrainData) -> None:
 
 
 def _on_host(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, torch.Tensor) else portable({"": value})[""]
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else portable_value(value)

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 
 from vime.errors import MachineError
+from vime.files import SHARED_MEMORY
 from vime.transport.bucket import Bucket, BucketMeta
-
-SHM = Path("/dev/shm")
 
 
 def prefix(run_id: str) -> str:
@@ -23,7 +22,7 @@ def prefix(run_id: str) -> str:
 def write(buckets: Iterable[Bucket], run_id: str, version: str) -> Iterator[BucketMeta]:
     """Write each bucket as it comes; yields what engines need to read it. Temporary name, then rename. Raises MachineError when there is no room."""
     for number, bucket in enumerate(buckets):
-        path = SHM / f"{prefix(run_id)}w{version}-{number}"
+        path = SHARED_MEMORY / f"{prefix(run_id)}w{version}-{number}"
         temporary = path.with_name(path.name + ".tmp")
         try:
             with open(temporary, "wb") as file:
@@ -32,7 +31,7 @@ def write(buckets: Iterable[Bucket], run_id: str, version: str) -> Iterator[Buck
             temporary.unlink(missing_ok=True)
             raise MachineError(
                 f"no weights could be written to shared memory: {error.strerror}",
-                where=str(SHM),
+                where=str(SHARED_MEMORY),
                 hint="enlarge it (docker: --shm-size=4g), or use --update-weight-transport gloo",
             ) from error
         temporary.replace(path)
@@ -51,7 +50,7 @@ def remove(run_id: str, keep_version: str | None = None) -> list[Path]:
     """Delete this run's files, those of `keep_version` apart. Returns what was deleted."""
     kept = f"{prefix(run_id)}w{keep_version}-" if keep_version is not None else None
     gone = []
-    for path in SHM.glob(prefix(run_id) + "*"):
+    for path in SHARED_MEMORY.glob(prefix(run_id) + "*"):
         if kept is None or not path.name.startswith(kept):
             path.unlink(missing_ok=True)
             gone.append(path)

@@ -28,15 +28,15 @@ def test_weights_go_through_memory_that_all_share_and_that_has_room(
         return make_args(*flags).update_weight_transport
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(derivation, "_SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(derivation, "SHARED_MEMORY", tmp_path)
     assert medium() == "shm"
     assert medium("--rollout-external-engine-addrs", "10.0.0.5:8000") == "gloo"
     with monkeypatch.context() as full:
         full.setattr(derivation.shutil, "disk_usage", lambda _: SimpleNamespace(free=-1))
         assert medium() == "gloo"
-    monkeypatch.setattr(derivation, "_SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(derivation, "SHARED_MEMORY", tmp_path / "none")
     assert medium() == "gloo"
-    monkeypatch.setattr(derivation, "_SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(derivation, "SHARED_MEMORY", tmp_path)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert medium() == "gloo"
 

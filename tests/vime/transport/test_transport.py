@@ -84,11 +84,11 @@ def test_shared_memory_round_trip_and_removal(run_id: str) -> None:
     list(shm.write(pack(sent, 256), run_id, "2"))
     assert len(shm.remove(run_id, keep_version="2")) == len(metas)
     assert len(shm.remove(run_id)) == len(metas)
-    assert not list(shm.SHM.glob(shm.prefix(run_id) + "*"))
+    assert not list(shm.SHARED_MEMORY.glob(shm.prefix(run_id) + "*"))
 
 
 def test_shared_memory_that_takes_nothing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shm, "SHM", tmp_path / "none")
+    monkeypatch.setattr(shm, "SHARED_MEMORY", tmp_path / "none")
     with pytest.raises(MachineError, match="no weights could be written to shared memory: No such file"):
         list(shm.write(pack(tensors([((2,), torch.float32)]), 256), "run", "1"))
 
