@@ -105,4 +105,4 @@ def _why(job: dict[str, Any]) -> str:
 
 
 def _time(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(datetime.UTC).replace(microsecond=0)
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(datetime.UTC)
