@@ -216,10 +216,14 @@ class Queue:
         return refs
 
     def collect(self) -> int:
-        """Seal the present packs, delete those that nothing owns. Returns how many; 0 without --rollout-queue-online-gc."""
+        """Seal the present packs, delete those that nothing owns. Returns how many; 0 without --rollout-queue-online-gc.
+
+        Only what a task, a batch or the consumer's state refers to stays: a reference kept here alone leads nowhere afterwards.
+        """
         if not self.pool.identity.online_gc:
             return 0
         self.pool.results.seal()
+        self._void = None  # finished batches alone may have owned it
         return int(self._coordinator.collect_garbage().get("reclaimed_files", 0))
 
     def heartbeat(self) -> None:

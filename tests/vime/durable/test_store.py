@@ -244,3 +244,27 @@ def test_a_step_costs_the_same_however_long_the_run_is(open_durable: Open) -> No
     store.sync()
     assert "complete_task" in asked
     assert "state" not in asked
+
+
+def test_a_queue_that_collects_goes_on_after_the_packs_of_its_first_prompts_are_gone(
+    open_durable: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vime.durable.pool._PACK_BYTES", 64 << 10)
+    store = open_durable(-1, "--rollout-queue-online-gc")
+
+    def packs() -> set[Path]:
+        return set(store.pool.folder.rglob("*.pack"))
+
+    step(store, 0, save=True)
+    first, number = packs(), 0
+    while first & packs():
+        assert number < 60, "the packs were never full"
+        number += 1
+        step(store, number, save=number % 3 == 0)
+    # what was kept for the process's whole life went with them
+    for later in range(number + 1, number + 7):
+        step(store, later, save=later % 3 == 0)
+    store = open_durable(number + 6 - (number + 6) % 3)
+    step(store, number + 7, save=True)
+    prompts = 4 * (number + 8)
+    assert store.source.ledger().line().startswith(f"{prompts} prompts, ")  # type: ignore[attr-defined]
