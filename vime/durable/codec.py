@@ -32,6 +32,7 @@ _VERSION = 1
 _LONG = 1024
 #: What stands for itself in JSON.
 _PLAIN = {type(None), bool, int, float, str}
+_TEXT = {str}
 
 #: torch dtype -> the dtype of the same width that Straw stores it as.
 STORED = {
@@ -53,7 +54,7 @@ def encode(value: Any) -> tuple[bytes, list[Any]]:
     Raises DataError naming the place: a type that is not listed above, or a container that contains itself.
     """
     tensors: list[Any] = []
-    tree = _tree(value, tensors, "value", ())
+    tree = _tree(value, tensors, "value", None)
     return json.dumps({"version": _VERSION, "tree": tree}, separators=(",", ":")).encode(), tensors
 
 
@@ -72,44 +73,72 @@ def decode(payload: bytes, tensor: Callable[[int], Any]) -> Any:
     return _value(record["tree"], tensor)
 
 
-def _tree(value: Any, tensors: list[Any], where: str, above: tuple[int, ...]) -> Any:
-    if type(value) in _PLAIN:
+class _At:
+    """A container on the way down, under the name that it has in the one above. Rendered only when something is wrong."""
+
+    __slots__ = ("above", "name", "value")
+
+    def __init__(self, value: Any, name: str | int, above: _At | None) -> None:
+        """Raises DataError when `value` is one of the containers that it lies in."""
+        self.value, self.name, self.above = value, name, above
+        while above is not None:
+            if above.value is value:
+                raise DataError("contains itself, which cannot be stored", where=self.render())
+            above = above.above
+
+    def render(self) -> str:
+        """Such as ``sample 3 of group 1.metadata.calls[0]``."""
+        if isinstance(self.value, Sample):
+            return self.value.name
+        return str(self.name) if self.above is None else self.above.below(self.name)
+
+    def below(self, name: str | int) -> str:
+        """How something in this container is called."""
+        return self.render() + (f"[{name}]" if isinstance(name, int) else f".{name}")
+
+
+def _tree(value: Any, tensors: list[Any], name: str | int, above: _At | None) -> Any:
+    """What stands for `value`, called `name` in the container `above`. Most of a durable step's own work is done here: plain values first."""
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if id(value) in above:
-        raise DataError("contains itself, which cannot be stored", where=where)
-    above = (*above, id(value))
+    if kind is list:
+        kinds = set(map(type, value))
+        if (numbers := _numbers(value, kinds)) is not None:
+            return _long(value, numbers, tensors)
+        if kinds <= _PLAIN:
+            return value
+    elif kind is dict and "$" not in value and set(map(type, value)) <= _TEXT:
+        if set(map(type, value.values())) <= _PLAIN:
+            return value
+        at = _At(value, name, above)
+        return {key: _tree(item, tensors, key, at) for key, item in value.items()}
     match value:
         case Sample():
-            # What a new sample has anyway is left out: most fields of most samples.
-            state = {key: item for key, item in value.to_dict().items() if not _as_new(key, item)}
-            return {"$": "sample", "state": _tree(state, tensors, value.name, above)}
+            at = _At(value, name, above)
+            state = {}
+            for key, item in value.to_dict().items():
+                # What a new sample has anyway is left out: most fields of most samples.
+                new = _NEW.get(key, _NOWHERE)
+                if item is not new and not (type(item) is type(new) and item == new):
+                    state[key] = _tree(item, tensors, key, at)
+            return {"$": "sample", "state": state}
         case bytes() | bytearray():
             return {"$": "bytes", "base64": base64.b64encode(value).decode()}
-        case list():
-            kinds = set(map(type, value))
-            if (kind := _numbers(value, kinds)) is not None:
-                return _long(value, kind, tensors)
-            if kinds <= _PLAIN:  # most lists; to walk them would be most of the work
-                return value
-            return [_tree(item, tensors, f"{where}[{i}]", above) for i, item in enumerate(value)]
-        case tuple():
-            return {
-                "$": "tuple",
-                "items": [_tree(item, tensors, f"{where}[{i}]", above) for i, item in enumerate(value)],
-            }
+        case list() | tuple():
+            at = _At(value, name, above)
+            items = [_tree(item, tensors, i, at) for i, item in enumerate(value)]
+            return items if isinstance(value, list) else {"$": "tuple", "items": items}
         case dict():
-            if all(type(key) is str and key != "$" for key in value):
-                return {key: _tree(item, tensors, f"{where}.{key}", above) for key, item in value.items()}
-            pairs = [[_tree(k, tensors, where, above), _tree(v, tensors, where, above)] for k, v in value.items()]
+            at = _At(value, name, above)
+            pairs = [[_tree(k, tensors, "key", at), _tree(v, tensors, str(k), at)] for k, v in value.items()]
             return {"$": "map", "items": pairs}
-    return _foreign(value, tensors, where)
+    return _foreign(value, tensors, above.below(name) if above is not None else str(name))
 
 
 _NEW = Sample().to_dict()
-
-
-def _as_new(field: str, value: Any) -> bool:
-    return field in _NEW and type(value) is type(_NEW[field]) and bool(value == _NEW[field])
+#: What no sample holds.
+_NOWHERE = object()
 
 
 def _foreign(value: Any, tensors: list[Any], where: str) -> Any:
