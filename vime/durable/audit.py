@@ -369,7 +369,7 @@ def _unreadable(queue: Path, known: History, committed: int) -> Iterable[str]:
         if entry.state == "dropped" or number in done or entry.ref is None:
             continue
         try:
-            load_group(store, entry.ref)
+            load_group(store, entry.ref, entry.place)
         except Exception as error:  # whatever reading meets is a finding, not an end
             what = error if isinstance(error, VimeError) else f"{type(error).__name__}: {error}"
             yield f"group {number} cannot be read: {what}"

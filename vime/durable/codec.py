@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vime.errors import DataError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "vime.v1"
+#: Several of them without tensors, as the items of a JSON array.
+MANY = "vime.many.v1"
 _VERSION = 1
 #: Lists of numbers longer than this are stored as tensors: a JSON number of a log-probability takes 20 bytes.
 _LONG = 1024
@@ -56,6 +58,19 @@ def encode(value: Any) -> tuple[bytes, list[Any]]:
     tensors: list[Any] = []
     tree = _tree(value, tensors, "value", None)
     return json.dumps({"version": _VERSION, "tree": tree}, separators=(",", ":")).encode(), tensors
+
+
+def join(payloads: Sequence[bytes]) -> bytes:
+    """Records that name no tensors as one; `part` takes it apart."""
+    return b"[" + b",".join(payloads) + b"]"
+
+
+def part(payload: bytes, place: int) -> bytes:
+    """The record at `place` of what `join` made. Raises DataError when there is none."""
+    try:
+        return json.dumps(json.loads(payload)[place]).encode()
+    except (ValueError, IndexError, TypeError, KeyError) as error:
+        raise DataError(f"no rollout record at place {place}: {error}") from error
 
 
 def decode(payload: bytes, tensor: Callable[[int], Any]) -> Any:

@@ -24,11 +24,13 @@ from vime.errors import DataError
 #: Producers of Straw's queue are named values that change together with tasks.
 CURSOR = "data"
 PROGRESS = "progress"
+#: In a task's metadata: which of the prompts that share a record is its own.
+PLACE = "place"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A task. `state`: pending, leased, ready, dropped. `ref`: what it holds now, a prompt, a prefix or an answer.
+    """A task. `state`: pending, leased, ready, dropped. `ref`: what it holds now, a prompt, a prefix or an answer; the one at `place` where several share it.
 
     `metadata` is what the task was submitted with; `position` of its answer; `reason` and `step` of its drop.
     """
@@ -40,6 +42,7 @@ class Entry:
     position: int | None = None
     reason: str | None = None
     step: int | None = None
+    place: int | None = None
 
 
 @dataclass
@@ -98,7 +101,9 @@ def _apply(history: History, places: dict[int, int], event: dict[str, Any]) -> N
         case "Submitted":
             for spec in event["tasks"]:
                 number = int(spec["task_id"])
-                tasks[number] = Entry(number, "pending", spec["input_ref"], spec["metadata"])
+                tasks[number] = Entry(
+                    number, "pending", spec["input_ref"], spec["metadata"], place=spec["metadata"].get(PLACE)
+                )
             if event["producer_id"] is not None:
                 history.notes[event["producer_id"]] = event["producer_state"]
         case "Leased":
@@ -111,9 +116,9 @@ def _apply(history: History, places: dict[int, int], event: dict[str, Any]) -> N
             for task_id in event["task_ids"]:
                 _change(tasks, task_id, state="pending")
         case "Yielded":
-            _change(tasks, event["task_id"], state="pending", ref=event["input_ref"])
+            _change(tasks, event["task_id"], state="pending", ref=event["input_ref"], place=None)
         case "TaskProgress":
-            _change(tasks, event["task_id"], ref=event["input_ref"])
+            _change(tasks, event["task_id"], ref=event["input_ref"], place=None)
         case "Failed":
             failure = event["failure"]
             for task_id in event["task_ids"]:
@@ -124,7 +129,8 @@ def _apply(history: History, places: dict[int, int], event: dict[str, Any]) -> N
         case "Completed":
             receipt = event["receipt"]
             places[receipt["position"]] = int(receipt["task_id"])
-            _change(tasks, receipt["task_id"], state="ready", ref=receipt["result_ref"], position=receipt["position"])
+            changes = {"state": "ready", "ref": receipt["result_ref"], "position": receipt["position"]}
+            _change(tasks, receipt["task_id"], **changes, place=None)
         case "BatchPlanned":
             batch = event["batch"]
             step = step_of(batch["batch_id"])

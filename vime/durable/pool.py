@@ -28,7 +28,7 @@ from vime.durable.faults import told
 from vime.durable.files import read_json, write_json
 from vime.errors import DataError, MachineError, UsageError
 
-CODECS = ("bytes.v1", "json.v1", "tensor.v1", codec.NAME)
+CODECS = ("bytes.v1", "json.v1", "tensor.v1", codec.NAME, codec.MANY)
 _FORMAT = 1
 _PACK_BYTES = 1 << 30
 

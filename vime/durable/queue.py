@@ -8,14 +8,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from vime.durable import codec, history
 from vime.durable.files import read_json
 from vime.durable.pool import Pool
 
+T = TypeVar("T")
 #: The consumer that Straw's garbage collection counts by.
 _CONSUMER = "training"
 _WORKER = "pool"
@@ -26,6 +27,8 @@ FRESH, PARTIAL = 0, 1
 UNKNOWN_VERSION = (1 << 63) - 1
 #: Records that are written at once. Straw looks through all of them for each task that refers to one: at 256 a task cost 7 times what it does at 16.
 _TOGETHER = 24
+#: Prompts up to this size share a record; whoever reads one of them reads all.
+_SHARED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,26 @@ class Queue:
 
     def submit(self, tasks: Sequence[tuple[int, Packed, dict[str, Any]]], cursor: Any) -> None:
         """New tasks (id, prompt, metadata), and the data source's position after them, in one commit."""
-        from straw import TaskSpec
+        from straw import Record, TaskSpec
 
-        refs = self._publish(self.pool.control, "prompts", [group.records(f"prompt:{n}", {}) for n, group, _ in tasks])
+        # Straw looks at a task's records one by one, and at those that lie beside them: prompts that are plain text share a record.
+        shared = [one for one in tasks if not one[1].tensors]
+        alone = [one for one in tasks if one[1].tensors]
+        parts = list(_parts(shared, lambda one: len(one[1].tree), _SHARED_BYTES))
+        packed = [
+            [Record(f"prompts:{part[0][0]}", codec.join([group.tree for _, group, _ in part]), codec.MANY, {})]
+            for part in parts
+        ]
+        packed += [group.records(f"prompt:{n}", {}) for n, group, _ in alone]
+        refs = self._publish(self.pool.control, "prompts", packed)
+        found = {}
+        for part, ref in zip(parts, refs[: len(parts)], strict=True):
+            for place, (n, _, metadata) in enumerate(part):
+                found[n] = (ref, metadata | {history.PLACE: place})
+        for (n, _, metadata), ref in zip(alone, refs[len(parts) :], strict=True):
+            found[n] = (ref, metadata)
         specs = [
-            TaskSpec(str(n), input_ref=ref, metadata=metadata, max_attempts=_ATTEMPTS)
-            for (n, _, metadata), ref in zip(tasks, refs, strict=True)
+            TaskSpec(str(n), input_ref=found[n][0], metadata=found[n][1], max_attempts=_ATTEMPTS) for n, *_ in tasks
         ]
         self._coordinator.submit_tasks(
             self._request("submit"), specs, producer_id=history.CURSOR, producer_state=cursor
@@ -302,17 +319,31 @@ def control_folder(pool: Pool, branch: str) -> Any:
     return pool.folder / "queues" / digest(branch)
 
 
-def load_group(store: Any, ref: dict[str, Any]) -> Any:
-    """The group behind a reference, checked against its digests."""
+def _parts(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """`items` in their order, in parts of at most `limit` together; one that is larger is a part of its own."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        if part and total + size(item) > limit:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size(item)
+    if part:
+        yield part
+
+
+def load_group(store: Any, ref: dict[str, Any], place: int | None = None) -> Any:
+    """The group behind a reference, checked against its digests; the one at `place` where groups share a record."""
     from straw import RecordSetRef
     from straw.tensor import TensorRef
 
     reference = RecordSetRef.from_dict(ref)
     with store.read_session() as reader:
         members = reader.validate(reference)
-        tree = reader.read_record(members[0]).payload
+        tree = bytes(reader.read_record(members[0]).payload)
 
-        def tensor(place: int) -> Any:
-            return TensorRef.from_record(store, members[1 + place]).load(reader=reader)
+        def tensor(number: int) -> Any:
+            return TensorRef.from_record(store, members[1 + number]).load(reader=reader)
 
-        return codec.decode(bytes(tree), tensor)
+        return codec.decode(tree if place is None else codec.part(tree, place), tensor)

@@ -243,9 +243,9 @@ class DurableStore(MemoryStore):
         planned = known.in_batches()
 
         def task(number: int) -> Task:
-            ref = known.tasks[number].ref
-            assert ref is not None
-            group = load_group(self.pool.results, ref)
+            entry = known.tasks[number]
+            assert entry.ref is not None
+            group = load_group(self.pool.results, entry.ref, entry.place)
             self._recorded[number] = reference.recorded(group)
             return Task(number, group)
 

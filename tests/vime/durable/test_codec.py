@@ -127,3 +127,13 @@ def test_what_cannot_be_stored_is_named() -> None:
 def test_other_records_are_refused(payload: bytes) -> None:
     with pytest.raises(DataError):
         codec.decode(payload, lambda place: None)
+
+
+def test_records_without_tensors_join_and_come_apart() -> None:
+    groups = [[Sample(group_index=g, index=2 * g + i, prompt="é" * g, reward=-0.0) for i in range(2)] for g in range(3)]
+    joined = codec.join([codec.encode(group)[0] for group in groups])
+    for place, group in enumerate(groups):
+        assert same(codec.decode(codec.part(joined, place), lambda place: None), group)
+    for payload in (joined, b"{}", b"", codec.encode(groups[0])[0]):
+        with pytest.raises(DataError, match="no rollout record at place 3"):
+            codec.part(payload, 3)

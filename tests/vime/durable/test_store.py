@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.vime.durable.conftest import answer
@@ -268,3 +269,35 @@ def test_a_queue_that_collects_goes_on_after_the_packs_of_its_first_prompts_are_
     step(store, number + 7, save=True)
     prompts = 4 * (number + 8)
     assert store.source.ledger().line().startswith(f"{prompts} prompts, ")  # type: ignore[attr-defined]
+
+
+def test_prompts_with_and_without_tensors_of_one_claim_come_back(
+    open_durable: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those without share records of limited size; what holds a tensor has its own."""
+    monkeypatch.setattr("vime.durable.queue._SHARED_BYTES", 1000)
+    store = open_durable()
+    dealt = store.source.get_samples
+
+    def with_images(count: int) -> Any:
+        groups = dealt(count)
+        for group in groups[::3]:
+            for sample in group:
+                sample.multimodal_inputs = {"image": np.full((2, 3), sample.index, np.uint8)}
+        return groups
+
+    monkeypatch.setattr(store.source, "get_samples", with_images)
+    tasks = store.claim(8)
+    assert [task.group[0].multimodal_inputs is None for task in tasks] == [False, True, True] * 2 + [False, True]
+    store.accept(1, answer(tasks[1]).group)
+    store.sync()
+    expected = {task.task_id: task.group for task in tasks}
+    back = open_durable()
+    again = back.ready() + back.claim(7)
+    assert sorted(task.task_id for task in again) == list(range(8))
+    for task in again:
+        for one, other in zip(task.group, expected[task.task_id], strict=True):
+            mine, theirs = one.to_dict(), other.to_dict()
+            for state in (mine, theirs):
+                state["multimodal_inputs"] = str(state["multimodal_inputs"])
+            assert mine == theirs
