@@ -50,9 +50,9 @@ def test_record_1(fork: World, hub: Hub) -> None:
     fork.sync("evidence", "import", "--name", "ci", str(fork.build(1376, "passed", base, [job("parent")])))
     fork.sync("evidence", "import", "--name", "ci", *(str(fork.build(n, "canceled", tested)) for n in (1378, 1379)))
 
-    # amend: the sign-off moves the head, not the tree
+    # amend: the reviewer's line moves the head, not the tree
     tree = fork.git("rev-parse", "HEAD^{tree}")
-    fork.git("commit", "-q", "--amend", "-s", "--no-edit")
+    fork.git("commit", "-q", "--amend", "--no-edit", "--trailer", "Reviewed-by: Ada Lampwright <ada@example.org>")
     amended = fork.git("rev-parse", "HEAD")
     assert amended != tested
     assert fork.git("rev-parse", "HEAD^{tree}") == tree
