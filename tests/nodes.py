@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,30 +21,28 @@ from pathlib import Path
 _MARK = "VIME_TEST_NODE"
 #: A cluster without tokens: the variables of its nodes and of a driver that joins.
 OPEN = {"RAY_AUTH_MODE": "disabled"}
-_PORT = 6399
 _SECONDS = 120.0
 
 
 @dataclass
 class Node:
-    """One node. `prefix`: what a command begins with that is to run on it."""
+    """One node. `folder` is Ray's, the same on all nodes; `prefix`: what a command begins with that is to run on it."""
 
     name: str
     address: str
+    folder: Path
     prefix: tuple[str, ...] = ()
 
-    def start(self, folder: Path, head: Node, cpus: int) -> None:
-        """Ray's processes of this node; `folder` is Ray's, the same on all nodes."""
-        where = (
-            ["--head", f"--port={_PORT}", "--include-dashboard=false"] if self is head else [f"--address={head.ray}"]
-        )
+    def start(self, head: Node, cpus: int) -> None:
+        """Ray's processes of this node."""
+        where = ["--head", "--port=0", "--include-dashboard=false"] if self is head else [f"--address={head.ray}"]
         ray = [str(Path(sys.executable).with_name("ray")), "start", "--disable-usage-stats"]
         resources = [f"--num-cpus={cpus}", f"--object-store-memory={100 << 20}"]
         light = {"RAY_enable_metrics_collection": "0", "RAY_prestart_worker_first_driver": "0"} | OPEN
         said = subprocess.run(
             [*self.prefix, *ray, *where, f"--node-ip-address={self.address}", *resources],
             # Ray notes its address below the folder: runs elsewhere on this machine must not join.
-            env=os.environ | light | {_MARK: self.name, "RAY_TMPDIR": str(folder)},
+            env=os.environ | light | {_MARK: self.name, "RAY_TMPDIR": str(self.folder)},
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -51,7 +51,8 @@ class Node:
 
     @property
     def ray(self) -> str:
-        return f"{self.address}:{_PORT}"
+        """The address of the cluster. Its port is whichever was free: Ray noted it when the head started."""
+        return (self.folder / "ray" / "ray_current_cluster").read_text()
 
     def kill(self) -> None:
         """All its processes at once, as when a machine loses power."""
@@ -85,27 +86,32 @@ class Network:
 @contextlib.contextmanager
 def network(count: int) -> Iterator[Network]:
     """`count` nodes that are not started yet; in the end all their processes are killed."""
-    name = f"vime{os.getpid()}"
-    isolated = os.geteuid() == 0 and _ip("netns", "add", f"{name}-0")
-    found = Network(isolated)
-    try:
-        for number in range(count):
-            node = _namespace(name, number) if isolated else Node(f"{name}-{number}", f"127.0.0.{number + 2}")
-            found.nodes.append(node)
-        yield found
-    finally:
-        for node in found.nodes:
-            node.kill()
-        if isolated:
+    # Names and addresses by chance: what a killed run left, or another checkout uses at this moment, must not be met.
+    name = f"vime{secrets.token_hex(4)}"
+    loopback = f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}"
+    found = Network(isolated=os.geteuid() == 0)
+    # Short: Ray's sockets are below it.
+    with tempfile.TemporaryDirectory(prefix="vt-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        try:
             for number in range(count):
-                _ip("netns", "del", f"{name}-{number}")
+                own, address = f"{name}-{number}", f"{loopback}.{number + 2}"
+                found.nodes.append(
+                    _namespace(name, number, Path(folder)) if found.isolated else Node(own, address, Path(folder))
+                )
+            yield found
+        finally:
+            for node in found.nodes:
+                node.kill()
+            if found.isolated:
+                for number in range(count):
+                    _ip("netns", "del", f"{name}-{number}")
 
 
-def _namespace(name: str, number: int) -> Node:
+def _namespace(name: str, number: int, folder: Path) -> Node:
     """The namespace `number`, on a bridge in the first one; the driver's is its first node's."""
     own, first, address = f"{name}-{number}", f"{name}-0", f"10.77.0.{number + 1}"
+    _must("netns", "add", own)
     if number:
-        _must("netns", "add", own)
         _must("link", "add", f"to{number}", "netns", first, "type", "veth", "peer", "name", "eth0", "netns", own)
         _must("-n", first, "link", "set", f"to{number}", "master", "eth0", "up")
     else:
@@ -115,14 +121,13 @@ def _namespace(name: str, number: int) -> Node:
         _must("-n", own, "link", "set", device, "up")
     # Ray and others ask the routing table for the machine's address.
     _must("-n", own, "route", "add", "default", "dev", "eth0")
-    return Node(own, address, ("nsenter", f"--net=/run/netns/{own}"))
+    return Node(own, address, folder, ("nsenter", f"--net=/run/netns/{own}"))
 
 
-def _ip(*words: str) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return subprocess.run(["ip", *words], capture_output=True).returncode == 0
-    return False
+def _ip(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["ip", *words], capture_output=True, text=True)
 
 
 def _must(*words: str) -> None:
-    assert _ip(*words), f"ip {' '.join(words)}"
+    said = _ip(*words)
+    assert said.returncode == 0, f"ip {' '.join(words)}: {said.stderr}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import os
 import platform
 import sys
-import time
 import traceback
 from pathlib import Path
 
@@ -18,6 +19,11 @@ def state_folder() -> Path:
     return Path(platformdirs.user_state_dir("vime-sync", appauthor=False))
 
 
+def moment() -> str:
+    """This moment, for a file's name: names sort by time, and no two processes have the same."""
+    return f"{datetime.datetime.now():%Y%m%dT%H%M%S.%f}-{os.getpid()}"
+
+
 def write_crash_log(error: BaseException) -> Path:
     """Write traceback and versions, and return the file. Falls back to the temporary folder where the state folder can't be written."""
     import tempfile
@@ -29,12 +35,13 @@ def write_crash_log(error: BaseException) -> Path:
             "".join(traceback.format_exception(error)),
         ]
     )
-    name = f"crash-{time.strftime('%Y%m%dT%H%M%S')}.log"
+    name = f"crash-{moment()}.log"
     for folder in (state_folder(), Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / name
-            path.write_text(text, errors="replace")
+            with path.open("x", errors="replace") as file:
+                file.write(text)
         except OSError:
             continue
         return path

@@ -5,17 +5,18 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
+import os
 import platform
 import subprocess
 import tarfile
-import time
+import tempfile
 from pathlib import Path
 
 import click
 
 from synctool import __version__
 from synctool.cli.app import Context, verb
-from synctool.cli.log import state_folder
+from synctool.cli.log import moment, state_folder
 from synctool.cli.report import Report
 from synctool.errors import SyncError
 from synctool.redact import redact
@@ -83,17 +84,28 @@ def command(context: Context, output: Path | None, dry_run: bool) -> Report:
     Tokens, passwords in URLs and keys are removed. Look inside before you send it.
     """
     members = collect(context)
-    path = output or Path(f"vime-sync-rage-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz")
+    path = output or Path(f"vime-sync-rage-{moment()}.tar.gz")
     sizes = {name: len(text.encode("utf-8", "replace")) for name, text in members.items()}
     lines = [f"{size:>8,} bytes  {name}" for name, size in sizes.items()]
     if dry_run:
         return Report("rage", {"written": None, "members": sizes}, summary=[*lines, "dry run: nothing was written"])
-    temporary = path.with_name(path.name + ".partial")
-    with tarfile.open(temporary, "w:gz") as archive:
-        for name, text in members.items():
-            data = text.encode("utf-8", "replace")
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    temporary.replace(path)
+    _write(path, members)
     return Report("rage", {"written": str(path), "members": sizes}, summary=[*lines, f"written: {path}"])
+
+
+def _write(path: Path, members: dict[str, str]) -> None:
+    """Temporary file of this call alone, then rename."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(partial)
+    try:
+        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for name, text in members.items():
+                data = text.encode("utf-8", "replace")
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

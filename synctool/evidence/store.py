@@ -3,6 +3,9 @@
 Why a ref and not files beside the manifests: evidence that is committed to the branch moves the very tree that it is about, so each record would make
 itself stale. A ref leaves head and tree alone, is pushed and fetched like a branch, keeps who recorded what and when in its own history, and merges without
 conflict, because a file's name is the digest of its content: the union of two sets is the merge.
+
+Each fact has a commit of its own, so that the history says which of two came first. Where their times are equal, that is their order: two looks at a CI
+build that still runs have the time at which it began.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ MAX_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class Evidence:
-    """All facts of one repository, oldest first."""
+    """All facts of one repository, oldest first; of equal times in the order in which the ref's history added them."""
 
     facts: tuple[Fact, ...] = ()
 
@@ -89,7 +92,16 @@ def _read(repo: Repo, commit: str) -> Evidence:
                 hint="it was moved or edited by hand; take the ref from where it was recorded",
             )
         facts[fact.id] = fact
-    return Evidence(tuple(sorted(facts.values(), key=lambda fact: (fact.when, fact.id))))
+    tied = len({fact.when for fact in facts.values()}) < len(facts)
+    added = _added(repo, commit) if tied else {}
+    return Evidence(tuple(sorted(facts.values(), key=lambda fact: (fact.when, added.get(place(fact), 0)))))
+
+
+def _added(repo: Repo, commit: str) -> dict[str, int]:
+    """Path -> its place in the order in which the history that ends at a commit added all of them."""
+    log = ("log", "--topo-order", "--reverse", "--format=", "--name-only", "--no-renames", "--diff-filter=A")
+    paths = repo.text(*log, commit, "--").splitlines()
+    return {path: n for n, path in enumerate(dict.fromkeys(paths))}
 
 
 def add(repo: Repo, facts: Iterable[Fact], who: tuple[str, str], reason: str) -> list[Fact]:
@@ -109,13 +121,14 @@ def add(repo: Repo, facts: Iterable[Fact], who: tuple[str, str], reason: str) ->
         fresh = [fact for fact in wanted if place(fact) not in tree]
         if not fresh:
             return []
+        head = tip
         for fact in fresh:
             tree.set(place(fact), Entry("100644", repo.objects.write_blob(fact.encode())))
-        commit = signed_commit(repo, tree.write(), [tip] if tip else [], who, reason)
+            head = signed_commit(repo, tree.write(), [head] if head else [], who, reason)
         if repo.dry:
             return fresh
         try:
-            update_refs(repo, [RefUpdate(REF, commit, tip)], reason)
+            update_refs(repo, [RefUpdate(REF, head, tip)], reason)
             return fresh
         except RepositoryError:
             if attempt == ATTEMPTS - 1:

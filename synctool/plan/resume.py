@@ -94,11 +94,9 @@ def _refuse_lost(
 
     Only the last one counts: after a rewrite that was dealt with, older manifests still name lost commits.
     """
-    order = (
-        {oid: n for n, oid in enumerate(repo.text("rev-list", "--reverse", downstream, "--").split())}
-        if manifests
-        else {}
-    )
+    # In the order of descent: by date a commit of a slow clock would come before those that it was made on.
+    commits = repo.text("rev-list", "--topo-order", "--reverse", downstream, "--").split() if manifests else []
+    order = {oid: n for n, oid in enumerate(commits)}
     dated = [(order[m.downstream], m) for m in manifests if m.downstream in order]
     if not dated:
         return

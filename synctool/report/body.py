@@ -79,7 +79,8 @@ def _source(name: str, value: Mapping[str, Any]) -> str:
     what = value.get("name") or value.get("topic")
     about = f", head {code(value['head'][:12])}" if value.get("head") else ""
     about += f", tree {code(value['tree'][:12])}" if value.get("tree") else ""
-    return f"`{name}`: {plain(str(what))}, {value['when']}, by {plain(str(value['by']))}{about}"
+    when = re.sub(r"\.\d+", "", str(value["when"]))  # records keep fractions of a second, which tell a reader nothing
+    return f"`{name}`: {plain(str(what))}, {when}, by {plain(str(value['by']))}{about}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,9 +190,12 @@ class Server:
     def __init__(self, command: list[str], env: dict[str, str], log: Path) -> None:
         import httpx
 
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        # Bound for as long as the server lives: a port that was let go is soon somebody else's. With this option, which the server sets too, it
+        # may bind and listen beside a socket that does not listen.
+        self.port = socket.socket()
+        self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.port.bind(("127.0.0.1", 0))
+        port = self.port.getsockname()[1]
         self.log = log
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
@@ -253,6 +256,7 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.port.close()
 
 
 class Engines:

@@ -50,9 +50,9 @@ def test_record_1(fork: World, hub: Hub) -> None:
     fork.sync("evidence", "import", "--name", "ci", str(fork.build(1376, "passed", base, [job("parent")])))
     fork.sync("evidence", "import", "--name", "ci", *(str(fork.build(n, "canceled", tested)) for n in (1378, 1379)))
 
-    # amend: the sign-off moves the head, not the tree
+    # amend: the reviewer's line moves the head, not the tree
     tree = fork.git("rev-parse", "HEAD^{tree}")
-    fork.git("commit", "-q", "--amend", "-s", "--no-edit")
+    fork.git("commit", "-q", "--amend", "--no-edit", "--trailer", "Reviewed-by: Ada Lampwright <ada@example.org>")
     amended = fork.git("rev-parse", "HEAD")
     assert amended != tested
     assert fork.git("rev-parse", "HEAD^{tree}") == tree
@@ -113,8 +113,8 @@ def test_record_1(fork: World, hub: Hub) -> None:
     assert "50 jobs passed" in current
     not_evidence = section(lines, "Not evidence")
     for run_number in (1378, 1379, 1380, 1381, 1382):
-        assert "cancelled" in next(row for row in not_evidence if str(run_number) in row)
-    assert "belongs to the parent" in next(row for row in not_evidence if "1376" in row)
+        assert "cancelled" in next(row for row in not_evidence if f"#<!-- -->{run_number}" in row)
+    assert "belongs to the parent" in next(row for row in not_evidence if "#<!-- -->1376" in row)
     assert "compileall" in " ".join(not_evidence), (
         "lint is about all files, CI's too: it is not carried over a change of them"
     )
@@ -135,4 +135,4 @@ def test_record_1(fork: World, hub: Hub) -> None:
     assert "#<!-- -->1383" in there
     assert "50 jobs passed" in there
     assert "Replaced by" not in there
-    assert "1378" not in there
+    assert "#<!-- -->1378" not in there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import hashlib
 import io
@@ -143,16 +144,16 @@ class World:
     def build(self, number: int, state: str, head: str, jobs: list[dict[str, Any]] | None = None) -> Path:
         """A file as Buildkite's REST API gives one build."""
         path = self.folder.parent / f"build-{number}.json"
+        began = datetime.datetime(2026, 11, 28) + datetime.timedelta(minutes=number)  # a later number is a later time
+        ended = began + datetime.timedelta(seconds=30)
         made = {
             "id": f"018f-{number}",
             "number": number,
             "state": state,
             "commit": head,
             "web_url": f"https://buildkite.com/lamps/vime/builds/{number}",
-            "created_at": f"2026-11-28T{(number // 60) % 24:02}:{number % 60:02}:00.000Z",
-            "finished_at": None
-            if state == "running"
-            else f"2026-11-28T{(number // 60) % 24:02}:{number % 60:02}:30.000Z",
+            "created_at": f"{began.isoformat(timespec='milliseconds')}Z",
+            "finished_at": None if state == "running" else f"{ended.isoformat(timespec='milliseconds')}Z",
             "jobs": jobs or [],
         }
         path.write_text(json.dumps(made))

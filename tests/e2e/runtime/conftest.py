@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,13 +22,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     model.write_model(folder / "start", seed=0)
     stream = words.words(1)
     words.write_rows(folder / "train.jsonl", [next(stream) for _ in range(ROWS)])
-    registry = f"/tmp/vt-{os.getpid()}"  # short: Ray's sockets are below it
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VIME_RUNTIME_DIR", registry)
+    # Short: Ray's sockets are below it.
+    registry = tempfile.TemporaryDirectory(prefix="vt-", dir="/tmp", ignore_cleanup_errors=True)
+    with registry, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VIME_RUNTIME_DIR", registry.name)
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("PYTHONPATH", str(ROOT))  # runs may name functions of tests
         yield folder
-    shutil.rmtree(registry, ignore_errors=True)
 
 
 @pytest.fixture

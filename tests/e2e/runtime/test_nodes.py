@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from vime.observe.metrics import read_metrics
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 STEPS = 30
-RAY_FOLDER = Path(f"/tmp/vr-{os.getpid()}")  # short: Ray's sockets are below it
 
 
 class NodeDriver(Driver):
@@ -43,10 +41,9 @@ class NodeDriver(Driver):
 def nodes(work: Path) -> Iterator[Network]:
     with network(3) as found:
         head, first, _ = found.nodes
-        head.start(RAY_FOLDER, head, cpus=1)
-        first.start(RAY_FOLDER, head, cpus=1)
+        head.start(head, cpus=1)
+        first.start(head, cpus=1)
         yield found
-    shutil.rmtree(RAY_FOLDER, ignore_errors=True)
 
 
 def test_a_lost_node_costs_no_data_and_the_run_resumes_on_another(work: Path, nodes: Network) -> None:
@@ -77,7 +74,7 @@ def test_a_lost_node_costs_no_data_and_the_run_resumes_on_another(work: Path, no
         assert "Traceback" not in output
         nothing_left(named("nodes"))
 
-        second.start(RAY_FOLDER, head, cpus=1)
+        second.start(head, cpus=1)
         driver = begin("again")
         code, output = driver.finish()
         assert code == 0, output

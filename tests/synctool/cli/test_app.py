@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from synctool.cli import log
 from synctool.cli.app import VERBS, cli
 from synctool.redact import redact
 
@@ -90,6 +91,40 @@ def test_rage_bundle_holds_no_secret(tmp_path: Path) -> None:
     assert "python" in text
     assert "hunter2" not in text
     assert "abcdefghijklmnop" not in text
+
+
+def test_crashes_of_one_second_leave_a_log_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    logs = [log.write_crash_log(ValueError(f"fault {n}")) for n in range(7)]
+    assert {path.parent for path in logs} == {log.state_folder()}
+    for n, path in enumerate(logs):
+        assert f"ValueError: fault {n}" in path.read_text()
+    assert run("rage", "-o", "bundle.tar.gz", cwd=tmp_path).returncode == 0
+    with tarfile.open(tmp_path / "bundle.tar.gz") as archive:
+        bundled = [name for name in archive.getnames() if name.startswith("logs/")]
+    assert bundled == [f"logs/{path.name}" for path in reversed(logs[-5:])], "the newest, newest first"
+
+
+def test_a_crash_log_is_never_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(log, "moment", lambda: "now")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    logs = [log.write_crash_log(ValueError(f"fault {n}")) for n in range(3)]
+    assert logs == [log.state_folder() / "crash-now.log", tmp_path / "temporary/crash-now.log", Path("(not written)")]
+    for n in range(2):
+        assert f"ValueError: fault {n}" in logs[n].read_text()
+
+
+def test_bundles_made_at_once_do_not_meet(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "synctool", "rage"]
+    same = [subprocess.Popen([*words, "-o", "bundle.tar.gz"], cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in "ab"]
+    assert [process.wait() for process in same] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle.tar.gz"], "nothing partial is left"
+    with tarfile.open(tmp_path / "bundle.tar.gz") as archive:
+        assert "versions.json" in archive.getnames()
+    for _ in range(2):
+        assert run("rage", cwd=tmp_path).returncode == 0
+    assert len(list(tmp_path.glob("vime-sync-rage-*.tar.gz"))) == 2
 
 
 def test_redact_keeps_what_is_not_secret() -> None:

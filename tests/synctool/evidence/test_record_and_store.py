@@ -85,7 +85,7 @@ def test_add_and_load_move_one_ref_only(repo):
     assert load(repo).records == tuple(facts)
     assert add(repo, facts, WHO, "again") == []
     assert repo.text("for-each-ref", "--format=%(refname)") == REF
-    assert repo.text("rev-list", "--count", REF) == "1"
+    assert repo.text("rev-list", "--count", REF) == "3"
     assert "Signed-off-by: Bea <bea@example.org>" in repo.text("log", "-1", "--format=%B", REF)
     assert repo.text("ls-tree", "-r", "--name-only", REF).split() == sorted(place(fact) for fact in facts)
 
@@ -126,6 +126,19 @@ def test_two_clones_unite(repo, tmp_path):
     fresh = add(repo, load(repo, "refs/theirs").facts, WHO, "import")
     assert [fact.name for fact in fresh] == ["unit 3"]
     assert [fact.name for fact in load(repo).records] == ["unit 1", "unit 2", "unit 3"]
+
+
+@pytest.mark.parametrize("outcomes", [("passed", "failed"), ("failed", "passed")])
+def test_of_equal_times_the_one_added_later_counts(repo, tmp_path, outcomes):
+    pair = tuple(record(name="ci", outcome=outcome) for outcome in outcomes)
+    for fact in pair:
+        add(repo, [fact], WHO, "x")
+    assert load(repo).records == pair
+    assert load(repo).find("ci") == pair[1]
+    subprocess.run(["git", "init", "-q", str(tmp_path / "c")], check=True)
+    other = Repo.open(tmp_path / "c")
+    add(other, load(repo).facts, WHO, "both at once")
+    assert load(other).records == pair
 
 
 def test_an_edited_ref_is_refused(repo):

@@ -155,6 +155,22 @@ def test_rewritten_upstream(story, policy, words, upstream):
         build_plan(story.repo, policy, words, base=None, through=rewritten, downstream=synced)
 
 
+def test_the_last_sync_is_told_by_descent_not_by_dates(story, policy, words, upstream):
+    """Upstream rewrote what the first sync ended at, which was dealt with in the second; the machine of the second has a slow clock."""
+    own = story.commit("own", {"own": "1\n"}, upstream[0])
+    first = with_manifest(story, policy, words, upstream[0], upstream[4], own)
+    rewritten = story.commit("Change 3, better (#3)", {"file3": "better\n"}, upstream[2])
+    more = story.commit("Change 6 (#6)", {"file6": "x\n"}, rewritten)
+    branch = story.commit("own work", {"own": "2\n"}, own)
+    story.clock -= 3600
+    dealt = story.commit("make good", {"file3": "better\n"}, first)
+    second = with_manifest(story, policy, words, upstream[0], rewritten, dealt)
+    story.clock += 3600
+    merged = story.commit("merge", {}, second, branch)
+    made = build_plan(story.repo, policy, words, base=None, through=more, downstream=merged)
+    assert made.base == rewritten
+
+
 def test_ends_the_wrong_way_round(story, policy, words, upstream):
     with pytest.raises(UsageError, match="older"):
         build_plan(story.repo, policy, words, base=upstream[4], through=upstream[2], downstream=upstream[0])

@@ -95,6 +95,12 @@ def test_a_secret_in_a_record_does_not_come_out():
     assert token not in render(facts(record(note=f"used {token}")))
 
 
+def test_sources_are_dated_to_the_second():
+    when = datetime.datetime(2026, 11, 28, 13, 5, 7, 123456, datetime.UTC)
+    made = record(when=when)
+    assert f"`{made.id}`: unit, 2026-11-28T13:05:07Z, by" in render(facts(made))
+
+
 def test_nothing_recorded_claims_nothing():
     body = render(facts())
     lines = [line for line in body.split("<details>")[0].splitlines() if line.startswith("- ")]

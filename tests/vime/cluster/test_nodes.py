@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -23,12 +22,10 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def two() -> Iterator[Network]:
-    folder = Path(f"/tmp/vn-{os.getpid()}")  # short: Ray's sockets are below it
     with network(2) as found:
         for node in found.nodes:
-            node.start(folder, found.nodes[0], cpus=1)
+            node.start(found.nodes[0], cpus=1)
         yield found
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_processes_know_their_nodes_and_the_loss_of_one_is_told_in_a_line(

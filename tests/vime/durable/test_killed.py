@@ -12,6 +12,7 @@ import pickle
 import random
 import subprocess
 import sys
+import tempfile
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from vime.durable.audit import audit
+from vime.files import SHARED_MEMORY
 from vime.observe.ledger import read_ledger
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,19 +76,22 @@ class Runs:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.wait()
 
 
 @pytest.fixture
 def runs(straw_args: Callable[..., Namespace], tmp_path: Path) -> Iterator[Runs]:
-    shared = Path("/dev/shm") / f"vime-test-{os.getpid()}"  # a disk would only make it slow
-    shared.mkdir()
-    found = Runs(shared, straw_args("--rollout-queue-online-gc", "--rollout-queue-segment-mib", "1"))
-    yield found
-    found.close()
-    import shutil
-
-    shutil.rmtree(shared)
+    # A disk would only make it slow.
+    with tempfile.TemporaryDirectory(prefix="vime-test-", dir=SHARED_MEMORY, ignore_cleanup_errors=True) as folder:
+        found = Runs(Path(folder), straw_args("--rollout-queue-online-gc", "--rollout-queue-segment-mib", "1"))
+        try:
+            yield found
+        finally:
+            found.close()
 
 
 def whole(runs: Runs, ahead: bool, seed: int = 0) -> dict[str, Any]:

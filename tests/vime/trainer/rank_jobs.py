@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import os
-import socket
 import traceback
 from multiprocessing.queues import Queue
 from typing import Any
 
 import numpy
 import torch
+import torch.distributed as dist
 from tiny_models import add_supports, make_args, make_samples
 
+from vime.engine import net
 from vime.errors import VimeError
 from vime.sample import Sample
 from vime.trainer import parallel
 from vime.trainer.trainer import Trainer
 
 
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
-
-
-def agree_on_port(rank: int, world: int, ports: Queue[int]) -> int:
-    """Chosen right before it is used: one that is free now is soon somebody else's."""
-    if rank:
-        return ports.get(timeout=600)
-    port = free_port()
-    for _ in range(world - 1):
-        ports.put(port)
-    return port
+def open_store(world: int) -> dist.TCPStore:
+    """Where all ranks meet, on a port that is held from the start: one that is free now is soon somebody else's."""
+    held = net.hold_port("127.0.0.1")
+    held.sock.listen()
+    return dist.TCPStore(held.host, held.port, world, True, wait_for_workers=False, master_listen_fd=held.sock.detach())
 
 
 def run(rank: int, world: int, ports: Queue[int], jobs: dict[str, dict[str, Any]], results: Queue[Any]) -> None:
     """Do every job on this rank, each in a fresh world, and report (rank, {job: outcome or traceback})."""
     torch.set_num_threads(1)
+    # The store exists already: torch must join it instead of opening one.
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     outcomes: dict[str, Any] = {}
     for name, job in jobs.items():
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(agree_on_port(rank, world, ports)))
+        if rank == 0:
+            store = open_store(world)  # kept until the next one: the others may still leave it
+            for _ in range(world - 1):
+                ports.put(store.port)
+            port = store.port
+        else:
+            port = ports.get(timeout=600)
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         try:
             outcomes[name] = train(rank, world, **job)
         except Exception:
