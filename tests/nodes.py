@@ -77,9 +77,10 @@ class Node:
 
 @dataclass
 class Network:
-    """`isolated`: nodes are namespaces."""
+    """`isolated`: nodes are namespaces; `why_not` says why they are not."""
 
     isolated: bool
+    why_not: str = ""
     nodes: list[Node] = field(default_factory=list)
 
 
@@ -89,7 +90,8 @@ def network(count: int) -> Iterator[Network]:
     # Names and addresses by chance: what a killed run left, or another checkout uses at this moment, must not be met.
     name = f"vime{secrets.token_hex(4)}"
     loopback = f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}"
-    found = Network(isolated=os.geteuid() == 0)
+    why_not = _refuse_namespaces(f"{name}-probe")
+    found = Network(isolated=not why_not, why_not=why_not)
     # Short: Ray's sockets are below it.
     with tempfile.TemporaryDirectory(prefix="vt-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         try:
@@ -105,6 +107,18 @@ def network(count: int) -> Iterator[Network]:
             if found.isolated:
                 for number in range(count):
                     _ip("netns", "del", f"{name}-{number}")
+
+
+def _refuse_namespaces(name: str) -> str:
+    """Why this machine makes no namespaces (an ordinary user, a container without the capability, no iproute2); empty when it does."""
+    try:
+        said = _ip("netns", "add", name)
+    except FileNotFoundError:
+        return "there is no ip command"
+    if said.returncode == 0:
+        _ip("netns", "del", name)
+        return ""
+    return f"ip netns add: {said.stderr.strip()}"
 
 
 def _namespace(name: str, number: int, folder: Path) -> Node:

@@ -65,3 +65,11 @@ def test_children_get_the_same_settings() -> None:
     assert variables["OMP_WAIT_POLICY"]
     assert variables["GOMP_SPINCOUNT"]
     assert variables["OMP_NUM_THREADS"]
+
+
+def test_what_a_process_holds_when_it_is_up_is_not_looked_at_again() -> None:
+    line = in_process(
+        "import gc; from vime import environment; gc.collect(); held = len(gc.get_objects()); environment.freeze_heap();"
+        "print(held <= gc.get_freeze_count() + 100, len(gc.get_objects()) < held / 10)"
+    )
+    assert line == "True True"

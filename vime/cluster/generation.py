@@ -28,6 +28,7 @@ class GenerationWorker:
         self.context.slots = Slots(share(self.context.slots.places, args.n_samples_per_prompt, number, count))
         install(self.context)
         self._task: tuple[int, Any] | None = None
+        environment.freeze_heap()
 
     def run(self, address: tuple[str, int], key: str) -> None:
         """Answer groups until the manager lets go."""

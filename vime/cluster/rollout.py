@@ -186,7 +186,10 @@ class RolloutManager:
         self.store.committed(rollout_id)
 
     def load(self, rollout_id: int) -> None:
+        from vime import environment
+
         loop.call_on_loop(self.store.load, rollout_id)
+        environment.freeze_heap()
 
     def ledger(self) -> str | None:
         """The data source's own account, where it keeps one."""

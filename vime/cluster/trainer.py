@@ -53,12 +53,15 @@ class TrainerActor:
             # By itself gloo takes the address that the host's name stands for, which on many machines no other node reaches.
             if (interface := net.interface_of(net.own_host())) is not None:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        from vime import environment
         from vime.trainer.trainer import Trainer
 
         # Ray shows each actor its own GPU only, as the first.
         device = "cuda:0" if self.args.device == "cuda" else "cpu"
         self.trainer = Trainer(self.args, rank=self.rank, world_size=self.world_size, device=device)
-        return self.trainer.init(), self.trainer.restored
+        start = self.trainer.init()
+        environment.freeze_heap()
+        return start, self.trainer.restored
 
     def train(self, rollout_id: int, samples: list[Any]) -> tuple[dict[str, float], dict[int, int]]:
         """Metrics of one rollout's steps, and what this rank trained: sample index -> group index.

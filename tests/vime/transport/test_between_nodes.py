@@ -18,7 +18,7 @@ def test_a_broadcast_reaches_another_node() -> None:
     """Where the host's name stands for 127.0.0.1, gloo by itself offered that address to the other node."""
     with network(2) as found:
         if not found.isolated:
-            pytest.skip("only root may make network namespaces")
+            pytest.skip(f"needs network namespaces: {found.why_not}")
         first, second = found.nodes
         sender = subprocess.Popen(
             [*first.prefix, *END, "send", first.address], cwd=ROOT, stdout=subprocess.PIPE, text=True
