@@ -32,6 +32,8 @@ MANY = "vime.many.v1"
 _VERSION = 1
 #: Lists of numbers longer than this are stored as tensors: a JSON number of a log-probability takes 20 bytes.
 _LONG = 1024
+#: What contains itself is found before.
+_text = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 #: What stands for itself in JSON.
 _PLAIN = {type(None), bool, int, float, str}
 _TEXT = {str}
@@ -57,7 +59,7 @@ def encode(value: Any) -> tuple[bytes, list[Any]]:
     """
     tensors: list[Any] = []
     tree = _tree(value, tensors, "value", None)
-    return json.dumps({"version": _VERSION, "tree": tree}, separators=(",", ":")).encode(), tensors
+    return _text({"version": _VERSION, "tree": tree}).encode(), tensors
 
 
 def join(payloads: Sequence[bytes]) -> bytes:
@@ -68,7 +70,7 @@ def join(payloads: Sequence[bytes]) -> bytes:
 def part(payload: bytes, place: int) -> bytes:
     """The record at `place` of what `join` made. Raises DataError when there is none."""
     try:
-        return json.dumps(json.loads(payload)[place]).encode()
+        return _text(json.loads(payload)[place]).encode()
     except (ValueError, IndexError, TypeError, KeyError) as error:
         raise DataError(f"no rollout record at place {place}: {error}") from error
 
@@ -136,7 +138,7 @@ def _tree(value: Any, tensors: list[Any], name: str | int, above: _At | None) ->
                 # What a new sample has anyway is left out: most fields of most samples.
                 new = _NEW.get(key, _NOWHERE)
                 if item is not new and not (type(item) is type(new) and item == new):
-                    state[key] = _tree(item, tensors, key, at)
+                    state[key] = item if type(item) in _PLAIN else _tree(item, tensors, key, at)
             return {"$": "sample", "state": state}
         case bytes() | bytearray():
             return {"$": "bytes", "base64": base64.b64encode(value).decode()}
