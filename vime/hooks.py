@@ -114,6 +114,12 @@ def load_hook(option: str, path: str) -> Callable[..., Any]:
     return hook
 
 
+def call_hook(args: Namespace, option: str, *given: Any) -> None:
+    """Call the function that `option` names, where the user gave one, for what it does."""
+    if path := getattr(args, option):
+        load_hook(option, path)(*given)
+
+
 def accepts(hook: Callable[..., Any], call: Call) -> bool:
     """Whether `hook` can be called that way. True where its signature cannot be read."""
     try:

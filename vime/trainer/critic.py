@@ -15,7 +15,7 @@ from vime.arguments import catalogue
 from vime.errors import VimeError
 from vime.trainer import batching, objective, pipeline
 from vime.trainer.attention import PackedSequences
-from vime.trainer.batching import MicroBatch, TrainData
+from vime.trainer.batching import MicroBatch, Step, TrainData
 from vime.trainer.learner import Learner, Sums
 from vime.trainer.model import PolicyModel
 
@@ -85,6 +85,18 @@ class Critic:
 
         pipeline.run(self.model, batches, evaluate, train=False)
         return pipeline.from_last(result, self._device)
+
+    def train(
+        self, rollout_id: int, data: TrainData, steps: Sequence[Step], packs: Sequence[list[MicroBatch]]
+    ) -> dict[str, float]:
+        """All value steps of a rollout, each of its micro-batches; collective. Returns metrics."""
+        sums: Sums = {}
+        for number, (step, batches) in enumerate(zip(steps, packs, strict=True)):
+            if step.tokens:
+                for name, value in self.step(data, batches, f"rollout {rollout_id}, step {number}").items():
+                    sums[name] = sums.get(name, 0.0) + value
+        metrics = {f"train/critic-{name}": value / len(steps) for name, value in sums.items()}
+        return metrics | {"train/critic-lr-pg_0": self.learner.lr}
 
     def step(self, data: TrainData, batches: list[MicroBatch], where: str) -> Sums:
         """One update on the clipped value loss of these micro-batches; collective."""

@@ -21,7 +21,7 @@ from vime.accelerator.driver import reset_cuda_stack_size
 from vime.convert import fp8, hf
 from vime.convert.config import check_args, model_shape, read_hf_config
 from vime.errors import VimeError
-from vime.hooks import load_hook
+from vime.hooks import call_hook
 from vime.rollout.sampling import cuts_distribution
 from vime.sample import Sample
 from vime.trainer import (
@@ -44,9 +44,10 @@ from vime.trainer.columns import column_means
 from vime.trainer.critic import Critic, role_args
 from vime.trainer.flops import training_flops
 from vime.trainer.learner import Learner
-from vime.trainer.loading import REFERENCE, TEACHER, Loading
+from vime.trainer.loading import REFERENCE, Loading
 from vime.trainer.model import PolicyModel, build_model
 from vime.trainer.parity import LAYER_TOLERANCE, LayerReport, ParityReport
+from vime.trainer.preparation import Preparation
 from vime.trainer.routing import Routing
 from vime.trainer.saving import Checkpoints
 from vime.trainer.scorer import Scorer
@@ -98,7 +99,7 @@ class Trainer:
             torch.cuda.set_device(self.device)
         parallel.init_process_groups(self.layout, self.rank, self.device, self.args.distributed_timeout_minutes)
         self._seed()
-        self._call("custom_megatron_init_path", self.args)
+        call_hook(self.args, "custom_megatron_init_path", self.args)
         self.hf_config = read_hf_config(self.args.hf_checkpoint)
         self.blocks = fp8.Blocks.of(self.hf_config, str(self.args.hf_checkpoint))
         if self.blocks is not None:
@@ -140,6 +141,8 @@ class Trainer:
         # The optimizer copies the weights it starts from, so it is built after they are loaded.
         self.critic = self._build_critic(resume) if self.args.advantage_estimator == "ppo" else None
         self.actor = Learner(self.model, self.args, self.device, self.steps_per_rollout)
+        parts = (self.args, self.model, self.weights, self.scorer, self.critic, self.device)
+        self.preparation = Preparation(*parts)
         if resume is not None:
             self._restore(saved)
         asked = self.args.start_rollout_id
@@ -346,10 +349,10 @@ class Trainer:
 
         metrics: dict[str, float] = {}
         if self.args.loss_type != "sft_loss":
-            metrics |= self._prepare(rollout_id, data, steps, packs, clock)
+            metrics |= self.preparation.fill(rollout_id, data, steps, packs, clock)
         sums: dict[str, float] = {}
         if self.critic is not None:
-            metrics |= self._train_critic(rollout_id, data, steps, packs)
+            metrics |= self.critic.train(rollout_id, data, steps, packs)
             clock.lap("critic_train")
             if rollout_id < self.args.num_critic_only_steps:
                 self._dump(rollout_id, data)
@@ -357,10 +360,8 @@ class Trainer:
         for number, (step, micro_batches) in enumerate(zip(steps, packs, strict=True)):
             where = f"rollout {rollout_id}, step {number}"
             gate = partial(self._check_parity, data, where, metrics) if number == 0 else None
-            self._call(
-                "custom_megatron_before_train_step_hook_path",
-                *(self.args, rollout_id, number, self.model, self.actor.optimizer, self.actor.scheduler),
-            )
+            state = (self.model, self.actor.optimizer, self.actor.scheduler)
+            call_hook(self.args, "custom_megatron_before_train_step_hook_path", self.args, rollout_id, number, *state)
             for name, value in self._step(data, step, micro_batches, where, gate).items():
                 sums[name] = sums.get(name, 0.0) + value
         interval = self.args.ref_update_interval
@@ -395,64 +396,6 @@ class Trainer:
     def _forget_moments(self) -> None:
         for learner in self._learners:
             learner.forget()
-
-    def _train_critic(
-        self, rollout_id: int, data: TrainData, steps: list[Step], packs: list[list[MicroBatch]]
-    ) -> dict[str, float]:
-        assert self.critic is not None
-        sums: dict[str, float] = {}
-        for number, (step, batches) in enumerate(zip(steps, packs, strict=True)):
-            if step.tokens:
-                for name, value in self.critic.step(data, batches, f"rollout {rollout_id}, step {number}").items():
-                    sums[name] = sums.get(name, 0.0) + value
-        return {f"train/critic-{name}": value / len(steps) for name, value in sums.items()} | {
-            "train/critic-lr-pg_0": self.critic.learner.lr
-        }
-
-    def _prepare(
-        self, rollout_id: int, data: TrainData, steps: list[Step], packs: list[list[MicroBatch]], clock: Clock
-    ) -> dict[str, float]:
-        """Fill the columns that need a forward pass before the first update, and the advantages. Returns metrics.
-
-        The policy does not move before the first step's update, so that step's own log-probabilities are its old ones:
-        unless advantages depend on them, only later steps are scored here, and `_step` adds the first one's.
-        """
-        every = [batch for step in packs for batch in step]
-        for name, column in ((REFERENCE, "ref_log_probs"), (TEACHER, "teacher_log_probs")):
-            if name in self.weights:
-                with self.weights.as_model(name):
-                    self._call("custom_megatron_before_log_prob_hook_path", self.args, self.model, f"{name}_")
-                    data[column] = self.scorer.score(data, self.scorer.repack(data, every), bare=True)
-                clock.lap(column)
-        if self.args.use_rollout_logprobs:
-            if "rollout_log_probs" not in data:
-                raise VimeError("--use-rollout-logprobs, but the rollout carries no log-probabilities")
-            data["old_log_probs"] = data["rollout_log_probs"]
-        else:
-            self._call("custom_megatron_before_log_prob_hook_path", self.args, self.model, "")
-            needed = packs if estimators.needs_old_log_probs(self.args) else packs[1:]
-            data["old_log_probs"] = self.scorer.score(
-                data, self.scorer.repack(data, [batch for step in needed for batch in step])
-            )
-            clock.lap("log_probs")
-        if self.critic is not None:
-            data["values"] = self.critic.values(data, self.scorer.repack(data, every))
-            clock.lap("values")
-        if self.args.disable_compute_advantages_and_returns:
-            return {}
-        sums = estimators.compute(self.args, data, self._sum_over_data)
-        if self.args.rollout_data_postprocess_path:
-            estimators.postprocess(self.args, rollout_id, data)
-        tokens = sum(step.tokens for step in steps)
-        return {f"train/{name}": x / max(tokens, 1) for name, x in parallel.sum_metrics(sums).items()}
-
-    def _call(self, option: str, *given: Any) -> None:
-        """The user's function of that option, if there is one."""
-        if path := getattr(self.args, option):
-            load_hook(option, path)(*given)
-
-    def _sum_over_data(self, values: torch.Tensor) -> torch.Tensor:
-        return parallel.sum_over_data(values.to(self.device)).cpu()
 
     def _check_parity(self, data: TrainData, where: str, metrics: dict[str, float]) -> None:
         metrics |= agreement.check(self.args, data, self.served_version, self._compare_layers, where)
