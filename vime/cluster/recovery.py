@@ -55,7 +55,7 @@ def recover(run: Run, error: VimeError) -> bool:
     run.ledger.close()
     run.ledger = Ledger(run.session.directory, start)
     run.trainers, run.start = trainers, start
-    run.weights = WeightUpdater(args, trainers, run.engines, start)
+    run.weights = WeightUpdater(args, trainers, run.engines, start, run.weights.schedule)
     run.weights.unsure = unsure
     run.console.say(f"going on at step {start + 1} of {run.total}")
     return True

@@ -34,6 +34,7 @@ from vime.observe.metrics import MetricsFile, read_metrics
 from vime.observe.plot import plot_run
 from vime.observe.summary import summary
 from vime.observe.trackers import Tracker, open_trackers
+from vime.rollout.pool.schedules import schedule_of
 
 
 @dataclass
@@ -209,7 +210,7 @@ def open_run(args: Namespace, prepared: environment.Prepared) -> Iterator[Run]:
         for close in (metrics.close, *(tracker.close for tracker in trackers)):
             stack.callback(close)
         half = args.debug_train_only or args.debug_rollout_only
-        weights: Any = NoUpdates(start) if half else WeightUpdater(args, trainers, engines, start)
+        weights: Any = NoUpdates(start) if half else WeightUpdater(args, trainers, engines, start, schedule_of(args))
         run = Run(
             args, session, trainers, engines, rollouts, weights, console, metrics, ledger, trackers, start, total, begun,
             respawn=respawn,

@@ -11,7 +11,7 @@ from vime.cluster.engine import EngineGroup
 from vime.cluster.trainer import TrainerGroup
 from vime.cluster.turns import Turns
 from vime.errors import EngineError
-from vime.rollout.pool.schedules import SYNCHRONOUS
+from vime.rollout.pool.schedules import SYNCHRONOUS, Schedule
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,10 @@ class Update:
 class WeightUpdater:
     """Owns the version number. It counts updates from the step that the run starts at, so that it tells the training step."""
 
-    def __init__(self, args: Namespace, trainers: TrainerGroup, engines: EngineGroup, start: int) -> None:
-        self.args, self.trainers, self.engines = args, trainers, engines
+    def __init__(
+        self, args: Namespace, trainers: TrainerGroup, engines: EngineGroup, start: int, schedule: Schedule
+    ) -> None:
+        self.args, self.trainers, self.engines, self.schedule = args, trainers, engines, schedule
         self.turns = Turns(args, trainers, engines)
         self.start = self.version = start
         #: Engines that failed an update and were not replaced, because something else failed first.
@@ -49,9 +51,9 @@ class WeightUpdater:
     def expect(self) -> None:
         """Training is about to begin, and an update will follow it. Where nothing is generated meanwhile the engines are paused by then."""
         args = self.args
-        idle = args.rollout_schedule == SYNCHRONOUS and "rollout_function_path" not in args.given
+        idle = self.schedule.name == SYNCHRONOUS and "rollout_function_path" not in args.given
         if idle and not args.offload_rollout:
-            self.engines.pause(_pause_mode(self.flushes_next), self.flushes_next)
+            self.engines.pause(self._pause_mode(self.flushes_next), self.flushes_next)
 
     def push(self) -> Update:
         """Give the engines the trainer's present weights. One that fails is replaced and updated; never resumed.
@@ -68,7 +70,7 @@ class WeightUpdater:
         for _ in range(_ATTEMPTS):
             self.turns.to_update()
             offer = self.trainers.offer(str(self.version), self.engines.workers, flush, self.engines.urls)
-            failed = self.engines.update(offer, self.trainers.send, _pause_mode(flush))
+            failed = self.engines.update(offer, self.trainers.send, self._pause_mode(flush))
             self.unsure = failed
             self.trainers.sent()
             if not failed:
@@ -86,6 +88,9 @@ class WeightUpdater:
         if not self.args.use_fault_tolerance:
             self.engines.check(failed, seconds)
 
+    def _pause_mode(self, flush: bool) -> str:
+        return self.schedule.interruption(flush).pause_mode
+
     def push_again(self) -> list[str]:
         """Send the present version once more. Returns the names of the tensors that were sent, where the medium tells.
 
@@ -100,10 +105,6 @@ class WeightUpdater:
         if failed:
             raise EngineError(f"engines {failed} did not take version {self.version} a second time")
         return [tensor.name for bucket in offer.buckets for tensor in bucket.tensors]
-
-
-def _pause_mode(flush: bool) -> str:
-    return "abort" if flush else "keep"
 
 
 def flushes(version: int, start: int, interval: int) -> bool:

@@ -18,6 +18,7 @@ from vime.cluster.run import Run
 from vime.cluster.weights import WeightUpdater
 from vime.errors import EngineError, MachineError, UsageError
 from vime.observe.ledger import Ledger, read_ledger
+from vime.rollout.pool.schedules import Schedule
 
 
 class Trainers:
@@ -74,7 +75,7 @@ def make_run(tmp_path: Path) -> Callable[..., Run]:
         trainers: Any = Trainers(deaths, saved)
         engines: Any = NoEngines()
         run = Run(
-            args, Namespace(directory=tmp_path), trainers, engines, Rollouts(), WeightUpdater(args, trainers, engines, 0),
+            args, Namespace(directory=tmp_path), trainers, engines, Rollouts(), WeightUpdater(args, trainers, engines, 0, Schedule("synchronous", ahead=False)),
             anything, anything, Ledger(tmp_path, 0), [], 0, total, respawn=lambda generation: Trainers(deaths, saved),  # type: ignore[arg-type, return-value]
         )  # fmt: skip
         run.session = Namespace(directory=tmp_path, said=said)  # type: ignore[assignment]

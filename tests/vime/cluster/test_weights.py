@@ -9,6 +9,7 @@ import pytest
 
 from vime.cluster.weights import WeightUpdater
 from vime.errors import EngineError
+from vime.rollout.pool.schedules import Schedule
 
 
 class Trainers:
@@ -56,7 +57,7 @@ def updater(engines: Engines, tolerant: bool) -> WeightUpdater:
     args = Namespace(use_fault_tolerance=tolerant, offload_train=False, offload_rollout=False, flush_cache_interval=1)
     trainers: Any = Trainers()
     stand_ins: Any = engines
-    return WeightUpdater(args, trainers, stand_ins, 0)
+    return WeightUpdater(args, trainers, stand_ins, 0, Schedule("synchronous", ahead=False))
 
 
 def test_a_dead_engine_is_replaced_where_faults_are_tolerated() -> None:

@@ -60,6 +60,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
             name, draw(st.integers(1, 4))
         ),
         "partial_rollout": name != "one-step-ahead" and draw(st.booleans()),
+        "mask_offpolicy_in_partial_rollout": draw(st.booleans()),
         "flush_cache_interval": draw(st.integers(0, 4)) if name == "in-flight" else 1,
         "rollout_batch_size": draw(st.integers(1, 6)),
         "n_samples_per_prompt": draw(st.integers(1, 3)),
@@ -180,6 +181,27 @@ def test_what_the_mask_flag_excludes_is_the_older_prefix(configure: Callable[...
     for sample in resumed:
         last = sample.version_spans[-1]
         assert sample.loss_mask == [0] * last.start + [1] * (last.end - last.start)
+
+
+@pytest.mark.parametrize("why", ["rollout_data_transport", "mask_offpolicy_in_partial_rollout", None])
+def test_an_answer_leaves_its_engine_at_an_update_only_where_it_must(
+    configure: Callable[..., Namespace], tokenizer: Any, why: str | None
+) -> None:
+    """What stays is sent once, whatever number of updates it lives through."""
+    more = {} if why is None else {why: "straw" if why == "rollout_data_transport" else True}
+    args = configure("fully-async", partial_rollout=True, max_policy_lag=4, **more)
+    engine = virtual.Engine(lambda: 30)
+    record = outcome(args, tokenizer, engine, virtual.source_of(args, PROMPTS), steps=6)
+    assert sum(len(s.weight_versions) > 1 for batch in record.batches for s in flatten(batch.groups)) > 0
+    interrupted = sum(report.counts["rollout/interrupted"] for report in record.reports)
+    assert (interrupted > 0) == (why is not None)
+    if why is None:
+        assert engine.requests == len(engine.lengths)
+
+
+def test_a_flush_ends_answers_that_need_the_routes_of_what_they_have(configure: Callable[..., Namespace]) -> None:
+    args = configure("in-flight", partial_rollout=True, use_rollout_routing_replay=True)
+    assert [schedule_of(args).interruption(flushes).value for flushes in (False, True)] == ["keep", "abort"]
 
 
 def test_cached_prefixes_are_shared_by_version_where_updates_keep_the_cache(

@@ -139,7 +139,7 @@ async def drive(
     for step in steps:
         flushes = step == steps.start or (args.flush_cache_interval > 0 and step % args.flush_cache_interval == 0)
         await pool.pause(flushes)
-        await engine.update(step + 1, aborts=flushes)
+        await engine.update(step + 1, aborts=pool.schedule.interruption(flushes).pause_mode == "abort")
         context.serving_version = step + 1
         pool.resume()
         batch, report = await pool.batch(step)
