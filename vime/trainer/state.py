@@ -35,12 +35,19 @@ def load_model_state(model: torch.nn.Module, state: Iterable[tuple[str, torch.Te
 @dataclass(frozen=True)
 class Slot:
     """Where the state of one parameter is: `inner` steps `main`, elements from `first` on of the parameter. `separate`: main is
-    a copy in higher precision."""
+    a copy in higher precision. `group`: the options that it is stepped with."""
 
     inner: torch.optim.Optimizer
     main: torch.Tensor
     first: int
     separate: bool
+    group: dict[str, Any]
+
+    @property
+    def number_device(self) -> torch.device:
+        """Where torch keeps numbers of the state that are tensors (the steps done): kernels that read them have them beside the parameter."""
+        beside = self.group.get("fused") or self.group.get("capturable")
+        return self.main.device if beside else torch.device("cpu")
 
 
 def slots(model: torch.nn.Module, optimizer: MegatronOptimizer) -> dict[str, Slot]:
@@ -49,7 +56,7 @@ def slots(model: torch.nn.Module, optimizer: MegatronOptimizer) -> dict[str, Slo
     for sub in sub_optimizers(optimizer):
         if sub.optimizer is None:
             continue
-        stepped = {id(p) for group in sub.optimizer.param_groups for p in group["params"]}
+        groups = {id(p): group for group in sub.optimizer.param_groups for p in group["params"]}
         for name, parameter in model.named_parameters():
             if isinstance(sub, DistributedOptimizer):
                 if parameter not in sub.model_param_group_index_map:
@@ -60,9 +67,9 @@ def slots(model: torch.nn.Module, optimizer: MegatronOptimizer) -> dict[str, Slo
             else:
                 copy = getattr(parameter, "main_param", None)
                 main, first = parameter if copy is None else copy, 0
-                if id(main) not in stepped:
+                if id(main) not in groups:
                     continue
-            found[name] = Slot(sub.optimizer, main, first, main.dtype != parameter.dtype)
+            found[name] = Slot(sub.optimizer, main, first, main.dtype != parameter.dtype, groups[id(main)])
     return found
 
 
@@ -89,7 +96,10 @@ def load_optimizer_state(slots: dict[str, Slot], runs: Iterable[tuple[str, Run]]
             slot.main.copy_(main.view(slot.main.shape))
         if run.tensors:
             state: dict[str, Any] = {k: v.view(slot.main.shape).to(slot.main.device) for k, v in run.tensors.items()}
-            numbers = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in run.numbers.items()}
+            numbers = {
+                k: v.to(slot.number_device, copy=True) if isinstance(v, torch.Tensor) else v
+                for k, v in run.numbers.items()
+            }
             slot.inner.state[slot.main] = state | numbers
 
 
