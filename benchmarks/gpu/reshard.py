@@ -20,7 +20,9 @@ SAVED = {
     EXPERTS: ("experts_expert", "experts_sequence", "experts_pipeline"),
 }
 ALONE = {"": "sequence", EXPERTS: "experts_sequence"}
-_SECONDS = 200
+_SECONDS = 90
+#: Layouts that run beside each other. More do not end sooner: two ranks of each must have their GPUs at the same time.
+_AT_ONCE = 8
 
 
 def folder(cut: str) -> Path:
@@ -58,7 +60,7 @@ def part() -> dict[str, Any]:
     result: dict[str, Any] = {"steps_before": STEPS}
     savers = [cut for cuts in SAVED.values() for cut in cuts]
     saved: dict[str, Any] = {}
-    with ThreadPoolExecutor(40) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         running = {cut: pool.submit(run, cut, folder(cut), None, _SECONDS) for cut in savers}
         for cut, one in running.items():
             attempt(saved, cut, one.result)
