@@ -33,8 +33,7 @@ WINDOW = 5
 SCHEDULES = {
     "synchronous": [],
     "one-step-ahead": ["--rollout-schedule", "one-step-ahead"],
-    # Answers are short here: to wait for them at an update takes less than to send them again.
-    "fully-async": ["--rollout-schedule", "fully-async"],
+    "fully-async": ["--rollout-schedule", "fully-async", "--partial-rollout"],
     "in-flight": ["--rollout-schedule", "in-flight", "--flush-cache-interval", "4"],
 }
 RAGGED = ["--rollout-max-response-len", "26"]
