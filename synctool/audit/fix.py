@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from synctool.audit.finding import Edit, Finding
 from synctool.errors import Refused
+from synctool.whole_file import write_whole
 
 
 def edits(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
@@ -54,17 +53,5 @@ def fix_work_tree(
         if count:
             done[path] = count
             if not dry:
-                _replace(file, data)
+                write_whole(file, data, file.stat().st_mode & 0o7777)
     return done, differ
-
-
-def _replace(file: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(data)
-        os.chmod(temporary, file.stat().st_mode & 0o7777)  # noqa: PTH101
-        os.replace(temporary, file)  # noqa: PTH105
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -19,8 +19,9 @@ from synctool.audit.baseline import Baseline
 from synctool.audit.context import Audit
 from synctool.audit.finding import Edit, Hit, Rule
 from synctool.audit.run import CHECKS, Result, divided, load_check
-from synctool.patches.store import cache_folder, write_atomically
+from synctool.patches.store import cache_folder
 from synctool.progress import Progress, silent
+from synctool.whole_file import write_whole
 
 
 def remembered_run(
@@ -57,7 +58,7 @@ def remembered_run(
         gc.enable()
     progress(len(chosen), len(chosen))
     if fresh and path is not None:
-        write_atomically(path, json.dumps(known).encode())
+        write_whole(path, json.dumps(known).encode())
     return divided(hits, chosen, baseline)
 
 

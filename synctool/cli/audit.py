@@ -12,6 +12,7 @@ from synctool.cli.inputs import Inputs, load, policy_option
 from synctool.cli.report import Report
 from synctool.errors import Exit, RepositoryError, UsageError
 from synctool.jsontext import dumps
+from synctool.whole_file import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +111,7 @@ def command(
     if sarif_file is not None:
         from synctool.audit.sarif import sarif
 
-        _write(sarif_file, dumps(sarif(result), indent=1).encode())
+        write_whole(sarif_file, dumps(sarif(result), indent=1).encode())
     report = _report(result, engine, messages)
     if fix:
         _fix(repo, audit, result, dry_run, report)
@@ -233,14 +234,8 @@ def _accept(file: Path, result: Result, reason: str, owner: str, dry: bool, repo
     report.data["baseline"] = None if dry else str(file)
     report.summary.append(f"{'would add' if dry else 'added'} {len(result.findings)} entries to {file}")
     if not dry:
-        _write(file, new.encode())
+        write_whole(file, new.encode())
         report.exit_code = Exit.OK
-
-
-def _write(path: Path, data: bytes) -> None:
-    from synctool.patches.store import write_atomically
-
-    write_atomically(path, data)
 
 
 def _report(result: Result, engine: EngineIndex | None, messages: list[str]) -> Report:

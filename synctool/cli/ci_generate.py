@@ -19,7 +19,7 @@ def command(context: Context, dry_run: bool) -> Report:
     """Write .buildkite/pipeline.yml from .buildkite/steps.toml. Exit code 4 when it is up to date."""
     from synctool.ci.generate import is_current, pipeline, render
     from synctool.ci.model import load
-    from synctool.patches.store import write_atomically
+    from synctool.whole_file import write_whole
 
     root = work_tree(context.repo())
     value = pipeline(load(root / SOURCE))
@@ -29,7 +29,7 @@ def command(context: Context, dry_run: bool) -> Report:
         return Report("ci generate", {"path": TARGET, "text": text, "dry_run": True}, body=text)
     if is_current(target, text):
         raise NothingToDo("the pipeline is up to date", where=TARGET)
-    write_atomically(target, text.encode())
+    write_whole(target, text)
     return Report(
         "ci generate", {"path": TARGET, "steps": len(value["steps"])}, [f"wrote {TARGET}: {len(value['steps'])} steps"]
     )

@@ -29,7 +29,7 @@ def command(context: Context, test: str, step: str, pipeline: Path | None, dry_r
     """
     from synctool.ci.model import load
     from synctool.ci.register import in_description, in_pipeline
-    from synctool.patches.store import write_atomically
+    from synctool.whole_file import write_whole
 
     root = work_tree(context.repo())
     if not (root / test).is_file():
@@ -47,5 +47,5 @@ def command(context: Context, test: str, step: str, pipeline: Path | None, dry_r
     if dry_run:
         told = [f"{test}: would be added to step {step}"]
         return Report("ci register", data | {"text": result}, messages=told, body=result)
-    write_atomically(target, result.encode())
+    write_whole(target, result.encode())
     return Report("ci register", data, [f"{test}: added to step {step}"])

@@ -40,9 +40,9 @@ def command(
     from synctool.docs.record import load as load_record
     from synctool.docs.record import save
     from synctool.docs.translate import ATTENTION, State, carry
-    from synctool.plan.manifest_write import write_file
     from synctool.policy.model import OwnerKind
     from synctool.translate.translator import decode
+    from synctool.whole_file import write_whole
 
     repo = context.repo()
     inputs = load(repo, policy_file)
@@ -88,7 +88,7 @@ def command(
         raise NothingToDo(f"{len(chosen)} pages are in step with upstream")
     if not dry_run:
         for file, content in writes.items():
-            write_file(file, content)
+            write_whole(file, content)
         save(root, record)
     did = "would be written" if dry_run else "written"
     lines = [f"{row['page']}:{row['line']}: {row['state']}: {row['title'] or 'the beginning'}" for row in quiet_ones]

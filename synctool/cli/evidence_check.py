@@ -65,14 +65,14 @@ def command(
     messages = []
     if manifest is not None:
         from synctool.evidence.slots import with_evidence
-        from synctool.plan.manifest_write import write_file
+        from synctool.whole_file import write_whole
 
         old = manifest.read_text(encoding="utf-8") if manifest.is_file() else None
         if old is None:
             raise UsageError("no such manifest", where=str(manifest))
         text = with_evidence(old, seen, str(manifest))
         if text != old and not dry_run:
-            write_file(manifest, text)
+            write_whole(manifest, text)
         word = "unchanged" if text == old else "dry run: would update" if dry_run else "updated"
         messages.append(f"{word}: {manifest}")
     bad = bool(missing or failed)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +12,7 @@ from synctool.cli.inputs import upstream_ref
 from synctool.cli.report import Report
 from synctool.cli.terminal import progress
 from synctool.errors import EnvironmentFailure, RepositoryError, UsageError
+from synctool.whole_file import write_whole
 
 if TYPE_CHECKING:
     from synctool.git.repo import Repo
@@ -194,17 +193,8 @@ def _touched(repo: Repo, base: str, tip: str) -> set[str]:
 
 
 def _write(target: Path, text: str) -> None:
-    """Temporary file, then rename."""
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(target, text)
     except OSError as error:
         raise EnvironmentFailure(
             f"can't write the policy: {error.strerror}", where=str(target), hint="check the folder, or use --output"

@@ -22,7 +22,7 @@ def command(context: Context, where: Where, name: str, reason: str, at_next_pin:
     from synctool.patches.header import set_field
     from synctool.patches.series import edit_series
     from synctool.patches.stack import try_stack
-    from synctool.patches.store import write_atomically
+    from synctool.whole_file import write_whole
 
     stack = where.load()
     patch = stack.patch(name)
@@ -30,7 +30,7 @@ def command(context: Context, where: Where, name: str, reason: str, at_next_pin:
     if at_next_pin:
         header = set_field(patch.text.header, "Drop-At-Next-Pin", f"yes; {' '.join(reason.split())}")
         if not dry_run:
-            write_atomically(path, header + patch.data[len(patch.text.header) :])
+            write_whole(path, header + patch.data[len(patch.text.header) :])
         data = {"patch": patch.name, "at_next_pin": True, "reason": reason, "dry_run": dry_run}
         return Report("patch drop", data, [f"{patch.name}: {'would be' if dry_run else 'is'} left out at the next pin"])
     source = where.open(stack.pin, dry=True)
@@ -45,7 +45,7 @@ def command(context: Context, where: Where, name: str, reason: str, at_next_pin:
     if not dry_run:
         series = stack.folder / "series"
         # The series first: a listed patch that is missing is an error, an unlisted file only has to be removed.
-        write_atomically(series, edit_series(series.read_text(), remove=patch.name).encode())
+        write_whole(series, edit_series(series.read_text(), remove=patch.name).encode())
         path.unlink()
     data = {"patch": patch.name, "at_next_pin": False, "reason": reason, "tree": applied.tree, "dry_run": dry_run}
     return Report(

@@ -27,7 +27,7 @@ def command(context: Context, where: Where, output: Path, form: str, dry_run: bo
     from synctool.patches.export import diff_trees, join_patch
     from synctool.patches.header import parse_header
     from synctool.patches.stack import apply_stack
-    from synctool.patches.store import write_atomically
+    from synctool.whole_file import write_whole
 
     stack = where.load()
     if not stack.patches:
@@ -52,7 +52,7 @@ def command(context: Context, where: Where, output: Path, form: str, dry_run: bo
         raise RepositoryError("the folder is not empty", where=str(output), hint="name another, or empty it")
     if not dry_run:
         for name, data in files.items():
-            write_atomically(output / name if name else output, data)
+            write_whole(output / name if name else output, data)
     written = sorted(str(output / name) if name else str(output) for name in files)
     data_out = {"format": form, "files": written, "tree": steps[-1].after, "dry_run": dry_run}
     did = "would be written" if dry_run else "written"

@@ -29,7 +29,7 @@ def command(context: Context, where: Where, files: tuple[Path, ...], dry_run: bo
     from synctool.patches.header import lint_header, parse_header
     from synctool.patches.series import edit_series, parse_series
     from synctool.patches.stack import apply_stack
-    from synctool.patches.store import write_atomically
+    from synctool.whole_file import write_whole
 
     stack = where.load()
     sources: list[Path] = []
@@ -74,9 +74,9 @@ def command(context: Context, where: Where, files: tuple[Path, ...], dry_run: bo
     if not dry_run:
         text = (stack.folder / "series").read_text()
         for name, data in made:
-            write_atomically(stack.folder / name, data)
+            write_whole(stack.folder / name, data)
             text = edit_series(text, add=name)
-        write_atomically(stack.folder / "series", text.encode())
+        write_whole(stack.folder / "series", text.encode())
     data_out = {"patches": [name for name, _ in made], "tree": before, "dry_run": dry_run}
     did = "would be added" if dry_run else "added"
     return Report(

@@ -49,8 +49,8 @@ def command(
     from synctool.patches.refresh import PROPOSED
     from synctool.patches.series import check_name
     from synctool.patches.stack import apply_stack
-    from synctool.patches.store import write_atomically
     from synctool.patches.workspace import Note, lay_out
+    from synctool.whole_file import write_whole
 
     stack = where.load()
     file = name if name.endswith((".patch", ".diff")) else f"{name}.patch"
@@ -79,7 +79,7 @@ def command(
         return Report("patch new", data, [header.decode(), "dry run: nothing was written"])
     note = Note(file, stack.pin.label, top, patch_sha256(header))
     count = lay_out(Tree(source.repo.objects, top), folder, note)
-    write_atomically(stack.folder / PROPOSED / file, header)
+    write_whole(stack.folder / PROPOSED / file, header)
     return Report(
         "patch new",
         data,

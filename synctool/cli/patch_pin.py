@@ -32,7 +32,7 @@ def command(context: Context, where: Where, version: str | None, to: Path | None
     """
     from synctool.patches.pin import load_pin, render_pin
     from synctool.patches.release import learn_pin
-    from synctool.patches.store import write_atomically
+    from synctool.whole_file import write_whole
 
     folder = where.folder()
     pin = load_pin(folder / "pin.toml")
@@ -64,7 +64,7 @@ def command(context: Context, where: Where, version: str | None, to: Path | None
     }
     if dry_run:
         return Report("patch pin", written, [text, "dry run: nothing was written"])
-    write_atomically(target, text.encode())
+    write_whole(target, text.encode())
     if not (target.parent / "series").exists():
-        write_atomically(target.parent / "series", b"")
+        write_whole(target.parent / "series", b"")
     return Report("patch pin", written, [text, f"written: {target}"])

@@ -39,7 +39,7 @@ def command(
     from synctool.patches import refresh
     from synctool.patches.rebased_folder import settle_conflict
     from synctool.patches.series import edit_series
-    from synctool.patches.store import write_atomically
+    from synctool.whole_file import write_whole
 
     stack = where.load()
     source = where.open(stack.pin)
@@ -71,7 +71,7 @@ def command(
             settle_conflict(stack.folder, item.name)
             if item.name not in listed:
                 series = stack.folder / "series"
-                write_atomically(series, edit_series(series.read_text(), add=item.name).encode())
+                write_whole(series, edit_series(series.read_text(), add=item.name).encode())
         summary.append(f"{len(changed)} patches rewritten")
     else:
         for item in changed:

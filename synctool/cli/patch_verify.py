@@ -45,8 +45,8 @@ def command(
     Writes nothing but the cache (and --resolved). Exit code 1: it does not apply, parse or agree.
     """
     from synctool.patches.gate import find_interpreter
-    from synctool.patches.store import write_atomically
     from synctool.patches.verify import verify_stack
+    from synctool.whole_file import write_whole
 
     start = time.perf_counter()
     stack = where.load()
@@ -113,7 +113,7 @@ def command(
     if resolved is not None and applied.error is None:
         from synctool.patches.export import diff_trees
 
-        write_atomically(resolved, diff_trees(source.repo, applied.base, applied.tree))
+        write_whole(resolved, diff_trees(source.repo, applied.base, applied.tree))
         summary.append(f"resolved patch: {resolved}; apply with: git apply --index {resolved}")
     verdict = f"{len(applied.steps)} of {len(stack.patches)} patches applied: tree {applied.tree}, stack digest {stack.digest[:16]}, {seconds:.2f} s"
     summary.append(verdict)

@@ -214,8 +214,9 @@ def command(
 
 def _write(plan: Plan, place: Path | None, inputs: Inputs, *, dry_run: bool) -> tuple[str | None, str]:
     """Write the manifest; return its path (None when nothing changed or in a dry run) and a remark."""
-    from synctool.plan.manifest_write import new_manifest, updated_manifest, write_file
+    from synctool.plan.manifest_write import new_manifest, updated_manifest
     from synctool.textfile import read_text
+    from synctool.whole_file import write_whole
 
     if place is None:
         raise UsageError("a bare repository has no place for the manifest", hint="name one with --manifest FILE")
@@ -225,7 +226,7 @@ def _write(plan: Plan, place: Path | None, inputs: Inputs, *, dry_run: bool) -> 
         return None, f"unchanged: {place}"
     if dry_run:
         return None, f"dry run: would {'write' if old is None else 'update'} {place}"
-    write_file(place, text)
+    write_whole(place, text)
     return str(place), f"{'written' if old is None else 'updated'}: {place}"
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
-import os
 import platform
 import subprocess
 import tarfile
-import tempfile
 from pathlib import Path
 
 import click
@@ -20,6 +18,7 @@ from synctool.cli.log import moment, state_folder
 from synctool.cli.report import Report
 from synctool.errors import SyncError
 from synctool.redact import redact
+from synctool.whole_file import whole_file
 
 PACKAGES = ("click", "gitpython", "jinja2", "pydantic", "pygithub", "rich", "tomlkit", "unidiff")
 #: Newest logs and at most this much of each file: a bundle is read by people.
@@ -94,18 +93,9 @@ def command(context: Context, output: Path | None, dry_run: bool) -> Report:
 
 
 def _write(path: Path, members: dict[str, str]) -> None:
-    """Temporary file of this call alone, then rename."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(partial)
-    try:
-        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for name, text in members.items():
-                data = text.encode("utf-8", "replace")
-                info = tarfile.TarInfo(name)
-                info.size = len(data)
-                archive.addfile(info, io.BytesIO(data))
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, text in members.items():
+            data = text.encode("utf-8", "replace")
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))

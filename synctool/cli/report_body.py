@@ -65,9 +65,9 @@ def command(
     The manifest, policy and patch headers in the head's tree, git itself, and the evidence ref are all that it may draw on. Each line names its
     source, and a figure or id that its source does not hold stops the rendering.
     """
-    from synctool.plan.manifest_write import write_file
     from synctool.report.body import render
     from synctool.report.sections import sections, sources
+    from synctool.whole_file import write_whole
 
     repo = context.repo()
     facts = facts_for(repo, head, policy_file, manifest_file, since, sync_of(repo, sync))
@@ -83,6 +83,6 @@ def command(
     if output is None:
         return Report("report", data, [text.rstrip("\n")])
     if not dry_run:
-        write_file(output, text)
+        write_whole(output, text)
     word = "would be written" if dry_run else "written"
     return Report("report", data, [f"{len(data['claims'])} claims, {len(text):,} characters, {word}: {output}"])

@@ -12,6 +12,7 @@ from synctool.cli.app import Context, verb
 from synctool.cli.inputs import Inputs, load, policy_option
 from synctool.cli.report import Report
 from synctool.errors import Exit, UsageError
+from synctool.whole_file import write_whole
 
 if TYPE_CHECKING:
     from synctool.git.repo import Repo
@@ -70,7 +71,7 @@ def command(
         )
     patch = fixup_patch(found)
     if fixup is not None and patch:
-        _write(fixup, patch)
+        write_whole(fixup, patch)
     return _report(found, tip, head, patch, fixup if patch else None, show_all)
 
 
@@ -113,12 +114,6 @@ def _recorded(repo: Repo, inputs: Inputs, head: str, tip: str) -> list[tuple[str
                     (port.commit, f"recorded as ported in {port.downstream[:9]} ({manifest.where(port.line)})")
                 )
     return found
-
-
-def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_bytes(data)
-    temporary.replace(path)
 
 
 def _report(found: Verification, tip: str, head: str, patch: bytes, fixup: Path | None, show_all: bool) -> Report:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from synctool.errors import ConfigError
-from synctool.plan.manifest_write import write_file
+from synctool.whole_file import write_whole
 
 PLACE = "sync_manifests/docs.json"
 SCHEMA = 1
@@ -52,4 +52,4 @@ def load(root: Path) -> Record:
 def save(root: Path, record: Record) -> None:
     """Write the record as one step, keys sorted so that merges of two branches stay small."""
     value = {"schema": SCHEMA, "upstream": record.upstream, "languages": record.languages}
-    write_file(root / PLACE, json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    write_whole(root / PLACE, json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True) + "\n")

@@ -7,14 +7,13 @@ Layout: ``pulls/NUMBER.json`` (a pull request, or null for "there is none"), ``c
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from synctool.errors import ConfigError
 from synctool.forge.base import Budget, Forge, PullRequest, from_json, to_json
 from synctool.jsontext import dumps
+from synctool.whole_file import write_whole
 
 
 class RecordedForge:
@@ -123,9 +122,4 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, data: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(dumps(data, indent=1, sort_keys=True))
-        file.write("\n")
-    Path(name).replace(path)
+    write_whole(path, dumps(data, indent=1, sort_keys=True) + "\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import TracebackType
 
 from synctool.errors import Refused, RepositoryError
 from synctool.git.runner import FULL_HISTORY, git_command, scrubbed_environment
+from synctool.whole_file import whole_file
 
 #: A blob larger than this is never loaded: text that people merge is far smaller, and memory stays bounded.
 MAX_OBJECT_BYTES = 64 << 20
@@ -162,15 +162,8 @@ class ObjectStore:
         if target.exists():
             return oid
         folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix="tmp_obj_")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(zlib.compress(b"%s %d\0" % (kind.encode(), len(data)) + data, 1))
-            os.chmod(temporary, 0o444)  # noqa: PTH101
-            os.replace(temporary, target)  # noqa: PTH105
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with whole_file(target, 0o444, prefix="tmp_obj_") as file:  # git's name: what a crash leaves, its gc removes
+            file.write(zlib.compress(b"%s %d\0" % (kind.encode(), len(data)) + data, 1))
         return oid
 
     def write_blob(self, data: bytes) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from synctool.errors import Refused, RepositoryError
+from synctool.whole_file import write_whole
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -193,9 +194,7 @@ class Writer:
         }
         outer = self.blob(canonical(manifest), MANIFEST)
         index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [outer.to_json()]}
-        partial = self.layout / ".index.partial"
-        partial.write_bytes(canonical(index))
-        partial.replace(self.layout / "index.json")
+        write_whole(self.layout / "index.json", canonical(index))
         return Image(self.layout, outer, manifest, config)
 
     @contextmanager

@@ -22,7 +22,8 @@ from pathlib import Path
 from synctool.errors import EnvironmentFailure, UsageError
 from synctool.git.runner import git_command, scrubbed_environment
 from synctool.git.tree import SYMLINK, Entry, Tree
-from synctool.patches.store import cache_folder, write_atomically
+from synctool.patches.store import cache_folder
+from synctool.whole_file import write_whole
 
 _LEFT_OVER = (".rej", ".orig")
 _MARKERS = (b"<<<<<<< ", b">>>>>>> ", b"||||||| ")
@@ -162,7 +163,7 @@ def _read_verdicts(target: Interpreter, algorithm: str) -> set[str]:
 
 def _write_verdicts(target: Interpreter, algorithm: str, good: set[str]) -> None:
     body = bytes.fromhex("".join(sorted(good)))
-    write_atomically(_verdict_file(target, algorithm), hashlib.sha256(body).digest() + body)
+    write_whole(_verdict_file(target, algorithm), hashlib.sha256(body).digest() + body)
 
 
 def _compile_all(tree: Tree, oids: list[str], target: Interpreter) -> dict[str, tuple[int, str]]:

@@ -18,7 +18,7 @@ from synctool.patches.export import diff_trees, join_patch
 from synctool.patches.filepatch import PatchText
 from synctool.patches.pathpolicy import Allowed, check_patch
 from synctool.patches.stack import StackPatch, try_stack
-from synctool.patches.store import write_atomically
+from synctool.whole_file import write_whole
 
 Change = Literal["none", "context", "content"]
 PROPOSED = "proposed"
@@ -81,7 +81,7 @@ def refresh_patch(
 def propose(folder: Path, refreshed: Refreshed) -> Path:
     """Keep a rewrite as a proposal and return its file."""
     path = folder / PROPOSED / refreshed.name
-    write_atomically(path, refreshed.data)
+    write_whole(path, refreshed.data)
     return path
 
 
@@ -103,7 +103,7 @@ def accept(folder: Path, name: str) -> Path:
 def accept_data(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write patches straight into the stack; proposals for them are dropped."""
     for name, data in files.items():
-        write_atomically(folder / name, data)
+        write_whole(folder / name, data)
         proposal = folder / PROPOSED / name
         proposal.unlink(missing_ok=True)
         if proposal.parent.is_dir() and not any(proposal.parent.iterdir()):

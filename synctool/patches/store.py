@@ -238,20 +238,6 @@ def learn_archive(path: Path) -> tuple[str, int]:
         return import_members(git_dir, read_archive(path))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file by temporary name and rename, in the same folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)  # noqa: PTH101
-        os.replace(temporary, path)  # noqa: PTH105
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 @contextmanager
 def joined(*sources: PinnedSource) -> Iterator[Repo]:
     """A throw-away repository that borrows the objects of several sources; what is written goes away with it."""

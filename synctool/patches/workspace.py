@@ -11,7 +11,7 @@ from synctool.errors import RepositoryError, UsageError
 from synctool.git.tree import Entry, Tree
 from synctool.patches.archive import read_folder
 from synctool.patches.output import write_tree
-from synctool.patches.store import write_atomically
+from synctool.whole_file import write_whole
 
 NOTE = ".vime-patch.json"
 _SCHEMA = "vime-patch-edit/1"
@@ -31,8 +31,8 @@ def lay_out(tree: Tree, folder: Path, note: Note, overlay: Mapping[str, bytes] |
     """Write the tree and the note; ``overlay`` replaces contents (files with conflict markers). Returns the number of files."""
     count = write_tree(tree, folder)
     for path, data in (overlay or {}).items():
-        write_atomically(folder / path, data)
-    write_atomically(folder / NOTE, (json.dumps({"schema": _SCHEMA, **asdict(note)}, indent=1) + "\n").encode())
+        write_whole(folder / path, data)
+    write_whole(folder / NOTE, (json.dumps({"schema": _SCHEMA, **asdict(note)}, indent=1) + "\n").encode())
     return count
 
 

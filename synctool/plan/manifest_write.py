@@ -6,10 +6,7 @@ and entries of changes that are new in the range. What is unchanged stays byte f
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from synctool.plan.manifest import SCHEMA, Entry, parse_manifest
@@ -168,18 +165,3 @@ def record_mirrored(text: str, commits: Mapping[str, str], file: str = "manifest
         if target is not None:
             changed |= _set(table, "mirrored", target)
     return tomlkit.dumps(document) if changed else text
-
-
-def write_file(path: Path, text: str) -> None:
-    """Replace a file as one step: temporary file beside it, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

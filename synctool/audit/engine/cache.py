@@ -8,7 +8,8 @@ from pathlib import Path
 from synctool.audit.engine.index import FORMAT, EngineIndex, build_index, dump, load
 from synctool.audit.engine.source import EngineSource
 from synctool.errors import UsageError
-from synctool.patches.store import cache_folder, write_atomically
+from synctool.patches.store import cache_folder
+from synctool.whole_file import write_whole
 
 
 def open_index(
@@ -35,7 +36,7 @@ def open_index(
 def keep_index(index: EngineIndex, folder: Path | None = None) -> None:
     """Write an index that was built or grew."""
     if index.grown:
-        write_atomically(_file(index.source, index.package, folder), dump(index))
+        write_whole(_file(index.source, index.package, folder), dump(index))
         index.grown = False
 
 
