@@ -35,14 +35,9 @@ class TrainerActor:
 
     def open_rendezvous(self) -> tuple[str, int]:
         """Rank 0 opens the store that all ranks meet at, on a port that is held from the start. Returns its address."""
-        import torch.distributed as dist
-
-        held = net.hold_port(net.own_host())
-        held.sock.listen()
-        self._store = dist.TCPStore(
-            held.host, held.port, self.world_size, True, wait_for_workers=False, master_listen_fd=held.sock.detach()
-        )
-        return held.host, int(self._store.port)
+        host = net.own_host()
+        self._store = net.open_rendezvous(host, self.world_size)
+        return host, int(self._store.port)
 
     def init(self, address: tuple[str, int] | None) -> tuple[int, Any]:
         """Join the others and load weights. Returns the rollout to start at and the blob of the checkpoint, if any."""

@@ -63,28 +63,24 @@ def encode(value: Any) -> tuple[bytes, list[Any]]:
 
 
 def join(payloads: Sequence[bytes]) -> bytes:
-    """Records that name no tensors as one; `part` takes it apart."""
+    """Records that name no tensors as one; `decode` finds each by its place."""
     return b"[" + b",".join(payloads) + b"]"
 
 
-def part(payload: bytes, place: int) -> bytes:
-    """The record at `place` of what `join` made. Raises DataError when there is none."""
-    try:
-        return _text(json.loads(payload)[place]).encode()
-    except (ValueError, IndexError, TypeError, KeyError) as error:
-        raise DataError(f"no rollout record at place {place}: {error}") from error
+def decode(payload: bytes, tensor: Callable[[int], Any], place: int | None = None) -> Any:
+    """The inverse; with `place`, of the record at that place of what `join` made. `tensor` gives a tensor by its number; what it returns for a
+    NumPy array is turned into one.
 
-
-def decode(payload: bytes, tensor: Callable[[int], Any]) -> Any:
-    """The inverse. `tensor` gives the tensor of a place; what it returns for a NumPy array is turned into one.
-
-    Raises DataError when this is not such a record.
+    Raises DataError when this is not such a record, or has none at that place.
     """
     try:
         record = json.loads(payload)
+        if place is not None:
+            record = record[place]
         version = record["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"not a rollout record: {error}") from error
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        what = "not a rollout record" if place is None else f"no rollout record at place {place}"
+        raise DataError(f"{what}: {error}") from error
     if version != _VERSION:
         raise DataError(f"rollout record of format {version}; this vime reads {_VERSION}")
     return _value(record["tree"], tensor)

@@ -346,4 +346,4 @@ def load_group(store: Any, ref: dict[str, Any], place: int | None = None) -> Any
         def tensor(number: int) -> Any:
             return TensorRef.from_record(store, members[1 + number]).load(reader=reader)
 
-        return codec.decode(tree if place is None else codec.part(tree, place), tensor)
+        return codec.decode(tree, tensor, place)

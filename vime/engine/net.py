@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vime.errors import MachineError
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
 
 
 @dataclass
@@ -45,6 +49,15 @@ def hold_port(host: str, port: int = 0) -> HeldPort:
         ) from error
     sock.set_inheritable(True)
     return HeldPort(host, sock)
+
+
+def open_rendezvous(host: str, world_size: int) -> TCPStore:
+    """Where the ranks of torch.distributed meet, on a port of `host` that is held from the start: one that is free now is soon somebody else's."""
+    from torch.distributed import TCPStore
+
+    held = hold_port(host)
+    held.sock.listen()
+    return TCPStore(host, held.port, world_size, True, wait_for_workers=False, master_listen_fd=held.sock.detach())
 
 
 def bracketed(host: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy
 import torch
-import torch.distributed as dist
 from tiny_models import add_supports, make_args, make_samples
 
 from vime.engine import net
@@ -17,13 +16,6 @@ from vime.errors import VimeError
 from vime.sample import Sample
 from vime.trainer import parallel
 from vime.trainer.trainer import Trainer
-
-
-def open_store(world: int) -> dist.TCPStore:
-    """Where all ranks meet, on a port that is held from the start: one that is free now is soon somebody else's."""
-    held = net.hold_port("127.0.0.1")
-    held.sock.listen()
-    return dist.TCPStore(held.host, held.port, world, True, wait_for_workers=False, master_listen_fd=held.sock.detach())
 
 
 def run(rank: int, world: int, ports: Queue[int], jobs: dict[str, dict[str, Any]], results: Queue[Any]) -> None:
@@ -34,7 +26,7 @@ def run(rank: int, world: int, ports: Queue[int], jobs: dict[str, dict[str, Any]
     outcomes: dict[str, Any] = {}
     for name, job in jobs.items():
         if rank == 0:
-            store = open_store(world)  # kept until the next one: the others may still leave it
+            store = net.open_rendezvous("127.0.0.1", world)  # kept until the next one: the others may still leave it
             for _ in range(world - 1):
                 ports.put(store.port)
             port = store.port
