@@ -1,6 +1,6 @@
 """The price of durability: step time with the Straw queue over step time in memory; results as JSON.
 
-    python benchmarks/async/tax.py runs [--steps 40] [--repeats 3]    train.py on the toy with both transports in turn: median step and CPU time
+    python benchmarks/async/tax.py runs [--steps 40] [--repeats 3]    train.py on the toy with both transports, a step each in turn: time and CPU time
     python benchmarks/async/tax.py store [--steps 60]                 the store alone under a step of fixed length, both kinds step by step
 
 `runs` is the figure that counts. `store` tells, in a minute and on a busy machine too, how long a step's batch is still on its way to the disk
@@ -14,27 +14,27 @@ import itertools
 import json
 import os
 import platform
-import re
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import turns  # noqa: E402
+
 from vime import environment  # noqa: E402
 
 environment.prepare(1)
 
 from vime.arguments import parse_args  # noqa: E402
-from vime.cluster import processes  # noqa: E402
 from vime.data.source import RolloutDataSourceWithBuffer  # noqa: E402
 from vime.durable.store import DurableStore  # noqa: E402
-from vime.observe.metrics import read_metrics  # noqa: E402
 from vime.rollout.pool.store import MemoryStore  # noqa: E402
 from vime.sample import ResponseMeta, Status, VersionSpan  # noqa: E402
 from vime.toy import model, words  # noqa: E402
@@ -43,70 +43,92 @@ from vime.toy.flags import default_flags  # noqa: E402
 CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
 WARM_UP = 3
+SIDES = ("object-store", "straw")
 GROUPS, SAMPLES, TOKENS = 32, 8, 8
 GENERATE, TRAIN = 0.6, 0.4
 
 
 def runs(steps: int, repeats: int) -> dict[str, Any]:
-    """Medians of train.py with each transport, in turn, the first steps left out: wall time of a step, and the CPU time of all processes.
-
-    The first is the price on this machine as it was. The second does not hang on what else ran, and is the price where no core is idle.
+    """train.py with each transport, beside each other and a step each in turn (see turns.py): of each pair of steps, which have the same prompts,
+    the ratio of their seconds. What a step leaves to be done after it counts as if it had waited.
     """
-    seconds: dict[str, list[float]] = {"object-store": [], "straw": []}
-    cpu: dict[str, list[float]] = {name: [] for name in seconds}
+    pairs: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
     ratios: list[float] = []
     for repeat in range(repeats):
-        medians = {}
-        for transport in seconds:
-            measured, spent = run(transport, steps, CACHE / "durable" / f"{transport}-{repeat}-{int(time.time())}")
-            seconds[transport] += measured
-            cpu[transport].append(spent)
-            medians[transport] = statistics.median(measured)
-        ratios.append(medians["straw"] / medians["object-store"])
-        print(
-            f"repeat {repeat + 1}: {medians} s, CPU {[round(values[-1], 3) for values in cpu.values()]} s", flush=True
-        )
-    spent_each = {name: statistics.median(values) for name, values in cpu.items()}
+        measured = side_by_side(steps, CACHE / "durable" / f"turns-{repeat}-{int(time.time())}")
+        for name, found in measured.items():
+            pairs[name] += found
+        ratios.append(ratio(measured, whole))
+        print(f"repeat {repeat + 1}: {ratios[-1]:.4f}, CPU {ratio(measured, cpu):.4f}", flush=True)
     return {
         "steps": steps,
         "repeats": repeats,
-        "median_seconds": {name: round(statistics.median(values), 4) for name, values in seconds.items()},
-        "ratios": [round(one, 4) for one in ratios],
-        "ratio": round(statistics.median(ratios), 4),
-        "cpu_seconds_a_step": {name: round(value, 4) for name, value in spent_each.items()},
-        "cpu_ratio": round(spent_each["straw"] / spent_each["object-store"], 4),
+        "pairs": len(pairs["straw"]),
+        "median_seconds": {
+            name: round(statistics.median(one["seconds"] for one in found), 4) for name, found in pairs.items()
+        },
+        "median_rest_cpu_seconds": {
+            name: round(statistics.median(one["rest"] for one in found), 4) for name, found in pairs.items()
+        },
+        "ratio_of_each_repeat": [round(one, 4) for one in ratios],
+        "ratio": round(ratio(pairs, whole), 4),
+        "cpu_seconds_a_step": {
+            name: round(statistics.fmean(one["cpu"] for one in found), 4) for name, found in pairs.items()
+        },
+        "cpu_ratio": round(ratio(pairs, cpu), 4),
         "load_average": [round(value, 1) for value in os.getloadavg()],  # seconds mean little on a busy machine
     }
 
 
-def run(transport: str, steps: int, folder: Path) -> tuple[list[float], float]:
-    """Seconds of each step after the first, and CPU seconds a step from there to the last but one."""
-    run_id = f"tax-{os.getpid()}-{folder.name[-10:]}"  # short: Ray's sockets lie below it
-    flags = [*default_flags(steps, 0, CACHE / "toy", evaluate=False), "--run-dir", str(folder), "--run-id", run_id]
-    flags += ["--rollout-data-transport", transport, "--rollout-data-dir", str(folder / "queue")]
-    driver = subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert driver.stdout is not None
-    lines, marks = [], {}
-    for line in driver.stdout:
-        lines.append(line)
-        if found := re.match(r"step +(\d+)/", line):
-            pids = [driver.pid, *(one.pid for one in processes.processes(run_id))]
-            marks[int(found[1])] = sum(map(cpu_seconds, pids))
-    if driver.wait():
-        raise SystemExit(f"{transport} failed:\n{''.join(lines[-60:])}")
-    measured = [float(one["perf/step_time"]) for one in read_metrics(folder, "step")][WARM_UP:]
-    return measured, (marks[steps - 1] - marks[WARM_UP]) / (steps - 1 - WARM_UP)
+def whole(step: dict[str, float]) -> float:
+    return step["seconds"] + step["rest"]
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of all threads of a process, since it began."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu(step: dict[str, float]) -> float:
+    return step["cpu"]
+
+
+def ratio(measured: dict[str, list[dict[str, float]]], of: Callable[[dict[str, float]], float]) -> float:
+    """Median over the pairs of steps."""
+    both = zip(measured["straw"], measured["object-store"], strict=True)
+    return statistics.median(of(straw) / of(memory) for straw, memory in both)
+
+
+def side_by_side(steps: int, folder: Path) -> dict[str, list[dict[str, float]]]:
+    """The steps of both runs but the first and the last ones, when the other one starts or ends."""
+    drivers: dict[str, subprocess.Popen[bytes]] = {}
+    for name in SIDES:
+        (folder / name).mkdir(parents=True)
+    for name in SIDES:
+        run_id = f"tax-{os.getpid()}-{name[0]}{folder.name[-10:]}"  # short: Ray's sockets lie below it
+        flags = [*default_flags(steps, 0, CACHE / "toy", evaluate=False), "--run-id", run_id]
+        flags += [
+            "--run-dir",
+            str(folder / name / "run"),
+            "--custom-megatron-before-train-step-hook-path",
+            "turns.before_step",
+        ]
+        flags += ["--rollout-data-transport", name, "--rollout-data-dir", str(folder / name / "queue")]
+        place = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+        with open(folder / f"{name}.log", "wb") as log:
+            drivers[name] = subprocess.Popen(
+                [sys.executable, str(ROOT / "train.py"), *flags],
+                stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": place, turns.FOLDER: str(folder), turns.SIDE: name},
+            )  # fmt: skip
+        (folder / name / "pid").write_text(str(drivers[name].pid))
+    running = dict(drivers)
+    while running:
+        time.sleep(0.05)
+        for name in [name for name, driver in running.items() if driver.poll() is not None]:
+            del running[name]
+            if drivers[name].returncode:
+                for driver in running.values():
+                    driver.terminate()
+                raise SystemExit(f"{name} failed:\n{(folder / f'{name}.log').read_text(errors='replace')[-4000:]}")
+            (folder / name / "over").touch()
+            turns.give(folder, name)
+    found = {name: (folder / name / "steps.jsonl").read_text().splitlines() for name in SIDES}
+    return {name: [json.loads(line) for line in lines][WARM_UP:-1] for name, lines in found.items()}
 
 
 def store(steps: int) -> dict[str, Any]:
