@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from synctool.errors import UsageError
+
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o644, prefix: str | None = None) -> Iterator[BinaryIO]:
@@ -29,7 +31,16 @@ def whole_file(path: Path, mode: int = 0o644, prefix: str | None = None) -> Iter
 
 
 def write_whole(path: Path, data: bytes | str, mode: int = 0o644) -> None:
-    """Replace a file in one step; text as UTF-8, line ends as they are. Folders above it are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, mode) as stream:
-        stream.write(data.encode() if isinstance(data, str) else data)
+    """Replace a file in one step; text as UTF-8, line ends as they are. Folders above it are made.
+
+    Raises:
+        UsageError: the path leads through a file, or is a folder.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path, mode) as stream:
+            stream.write(data.encode() if isinstance(data, str) else data)
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise UsageError(
+            f"can't be written: {error.strerror}", where=str(path), hint="name a file in a folder"
+        ) from None

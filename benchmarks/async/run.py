@@ -73,25 +73,13 @@ def smooth(values: list[float]) -> list[float]:
     return [statistics.fmean(values[max(0, i - WINDOW + 1) : i + 1]) for i in range(len(values))]
 
 
-def made(one: dict[str, Any]) -> list[float]:
-    """When the weights were made that sampled the batch of each step, on average: its reward is theirs, not that of the weights it trains."""
-    times = [0.0, *one["ends"]]
-    found = []
-    for step, lag in enumerate(one["staleness_mean"]):
-        version = max(step - lag, 0.0)
-        before = int(version)
-        found.append(times[before] + (version - before) * (times[before + 1] - times[before]))
-    return found
-
-
 def seconds_to_mark(pair: list[dict[str, Any]]) -> tuple[float, list[float]]:
-    """The reward that the weights of both runs reach, and the seconds each of them takes to it, by the least-squares line of reward over time.
+    """The reward that both runs reach, and the seconds each of them takes to it, by the least-squares line of reward over time.
 
     A line, since within 30 steps sampling moves the mean of a few of them by as much as ten steps of learning do.
     """
-    times = [made(one) for one in pair]
-    lines = [statistics.linear_regression(when, one["rewards"]) for when, one in zip(times, pair, strict=True)]
-    mark = min(line.slope * when[-1] + line.intercept for line, when in zip(lines, times, strict=True))
+    lines = [statistics.linear_regression(one["ends"], one["rewards"]) for one in pair]
+    mark = min(line.slope * one["ends"][-1] + line.intercept for line, one in zip(lines, pair, strict=True))
     return mark, [(mark - line.intercept) / line.slope for line in lines]
 
 
@@ -104,6 +92,7 @@ def curves(args: argparse.Namespace) -> dict[str, Any]:
             kept.write_text(json.dumps(found))
         last = statistics.fmean(found[name]["rewards"][-WINDOW:])
         print(f"{name}: {last:.3f} at the end, {found[name]['ends'][-1]:.0f} s", flush=True)
+    kept.unlink()
     plot(found, RESULTS / "async-curves.png")
     last = {name: round(statistics.fmean(one["rewards"][-10:]), 4) for name, one in found.items()}
     return {"reward_of_last_ten_steps": last, "runs": found}

@@ -50,7 +50,7 @@ GENERATE, TRAIN = 0.6, 0.4
 
 def runs(steps: int, repeats: int) -> dict[str, Any]:
     """train.py with each transport, beside each other and a step each in turn (see turns.py): of each pair of steps, which have the same prompts,
-    the ratio of their seconds. What a step leaves to be done after it counts as if it had waited.
+    how much longer the one with the queue takes. What it leaves to be done after a step counts as if the step had waited for it.
     """
     pairs: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
     ratios: list[float] = []
@@ -80,18 +80,17 @@ def runs(steps: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def whole(step: dict[str, float]) -> float:
-    return step["seconds"] + step["rest"]
+def whole(straw: dict[str, float], memory: dict[str, float]) -> float:
+    return (straw["seconds"] + straw["rest"]) / (memory["seconds"] + memory["rest"])
 
 
-def cpu(step: dict[str, float]) -> float:
-    return step["cpu"]
+def cpu(straw: dict[str, float], memory: dict[str, float]) -> float:
+    return (straw["cpu"] + straw["rest"]) / (memory["cpu"] + memory["rest"])
 
 
-def ratio(measured: dict[str, list[dict[str, float]]], of: Callable[[dict[str, float]], float]) -> float:
+def ratio(measured: dict[str, list[dict[str, float]]], of: Callable[..., float]) -> float:
     """Median over the pairs of steps."""
-    both = zip(measured["straw"], measured["object-store"], strict=True)
-    return statistics.median(of(straw) / of(memory) for straw, memory in both)
+    return statistics.median(map(of, measured["straw"], measured["object-store"]))
 
 
 def side_by_side(steps: int, folder: Path) -> dict[str, list[dict[str, float]]]:

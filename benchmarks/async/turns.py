@@ -2,7 +2,7 @@
 
 The trainers' hook before a training step. A turn goes from one step's first update to the next one's, so it has one training, one update of the
 weights and one generation. What a run still does after its turn (a queue's writing, say) would be the other's burden: for a moment nobody has the
-turn, and the processor time that is spent then counts as if the step had waited for it.
+turn, and the processor time that is spent in it, beyond what the run spends in the other's turn, is the step's rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 #: The folder where runs meet, and this run's name there; the others' names are those of its folders.
 FOLDER, SIDE = "VIME_BENCH_TURNS", "VIME_BENCH_SIDE"
-_POLL_SECONDS, _REST_SECONDS = 0.005, 0.15
+_POLL_SECONDS, _REST_SECONDS = 0.005, 0.3
 
 #: Of this trainer: the processor time of its run when its turn began, and that moment.
 _began: tuple[float, float] | None = None
@@ -29,17 +29,24 @@ def before_step(
     if step_id:
         return
     folder, side = Path(os.environ[FOLDER]), os.environ[SIDE]
+    step: dict[str, float] = {}
     if _began is not None:
-        ended, spent = time.perf_counter(), processor_seconds(args.run_id, folder / side)
-        time.sleep(_REST_SECONDS)
-        rest = processor_seconds(args.run_id, folder / side) - spent
-        step = {"seconds": ended - _began[1], "cpu": spent - _began[0] + rest, "rest": rest}
-        with open(folder / side / "steps.jsonl", "a") as stream:
-            stream.write(json.dumps(step) + "\n")
+        step["seconds"] = time.perf_counter() - _began[1]
+    ended = processor_seconds(args.run_id, folder / side)
+    if _began is not None:
+        step["cpu"] = ended - _began[0]
+    time.sleep(_REST_SECONDS)
+    rested, since = processor_seconds(args.run_id, folder / side), time.perf_counter()
     give(folder, side)
     while (folder / "turn").read_text() != side:
         time.sleep(_POLL_SECONDS)
-    _began = processor_seconds(args.run_id, folder / side), time.perf_counter()
+    now = processor_seconds(args.run_id, folder / side)
+    if step:
+        idle = (now - rested) / (time.perf_counter() - since)
+        step["rest"] = rested - ended - idle * _REST_SECONDS
+        with open(folder / side / "steps.jsonl", "a") as stream:
+            stream.write(json.dumps(step) + "\n")
+    _began = now, time.perf_counter()
 
 
 def give(folder: Path, side: str) -> None:
@@ -51,10 +58,10 @@ def give(folder: Path, side: str) -> None:
 
 
 def processor_seconds(run_id: str, side: Path) -> float:
-    """Of all processes of the run, the one that began it included."""
+    """Of all processes of the run: this one, the one that began it, and theirs."""
     from vime.cluster import processes
 
-    pids = [int((side / "pid").read_text()), *(one.pid for one in processes.processes(run_id))]
+    pids = {os.getpid(), int((side / "pid").read_text()), *(one.pid for one in processes.processes(run_id))}
     return sum(map(of_process, pids))
 
 

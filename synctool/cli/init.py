@@ -12,7 +12,7 @@ from synctool.cli.inputs import upstream_ref
 from synctool.cli.report import Report
 from synctool.cli.terminal import progress
 from synctool.errors import EnvironmentFailure, RepositoryError, UsageError
-from synctool.whole_file import write_whole
+from synctool.whole_file import whole_file
 
 if TYPE_CHECKING:
     from synctool.git.repo import Repo
@@ -194,7 +194,8 @@ def _touched(repo: Repo, base: str, tip: str) -> set[str]:
 
 def _write(target: Path, text: str) -> None:
     try:
-        write_whole(target, text)
+        with whole_file(target) as stream:  # a folder that is not there is a slip of the finger
+            stream.write(text.encode())
     except OSError as error:
         raise EnvironmentFailure(
             f"can't write the policy: {error.strerror}", where=str(target), hint="check the folder, or use --output"

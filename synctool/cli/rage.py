@@ -18,7 +18,7 @@ from synctool.cli.log import moment, state_folder
 from synctool.cli.report import Report
 from synctool.errors import SyncError
 from synctool.redact import redact
-from synctool.whole_file import whole_file
+from synctool.whole_file import write_whole
 
 PACKAGES = ("click", "gitpython", "jinja2", "pydantic", "pygithub", "rich", "tomlkit", "unidiff")
 #: Newest logs and at most this much of each file: a bundle is read by people.
@@ -88,14 +88,16 @@ def command(context: Context, output: Path | None, dry_run: bool) -> Report:
     lines = [f"{size:>8,} bytes  {name}" for name, size in sizes.items()]
     if dry_run:
         return Report("rage", {"written": None, "members": sizes}, summary=[*lines, "dry run: nothing was written"])
-    _write(path, members)
+    write_whole(path, _archive(members))
     return Report("rage", {"written": str(path), "members": sizes}, summary=[*lines, f"written: {path}"])
 
 
-def _write(path: Path, members: dict[str, str]) -> None:
-    with whole_file(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+def _archive(members: dict[str, str]) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as archive:
         for name, text in members.items():
             data = text.encode("utf-8", "replace")
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
+    return whole.getvalue()

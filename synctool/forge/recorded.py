@@ -122,4 +122,4 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, data: Any) -> None:
-    write_whole(path, dumps(data, indent=1, sort_keys=True) + "\n")
+    write_whole(path, dumps(data, indent=1, sort_keys=True) + "\n", 0o600)

@@ -231,7 +231,7 @@ def rollout_schedule(args: Namespace) -> Iterator[Problem]:
     if args.flush_cache_interval != 1 and name != IN_FLIGHT:
         yield Problem(
             f"--flush-cache-interval {args.flush_cache_interval} with --rollout-schedule {name}",
-            "only --rollout-schedule in-flight has requests that outlive an update",
+            "only --rollout-schedule in-flight keeps what older weights computed",
         )
     if lag is not None and lag < 0:
         yield Problem(f"--max-policy-lag {lag}", "a number of versions, at least 0")

@@ -34,6 +34,7 @@ class Engines:
     def __init__(self, gone: set[int], failures: dict[int, int]) -> None:
         self.gone, self.failures = gone, failures
         self.replaced: list[int] = []
+        self.pause_modes: list[str] = []
 
     def dead(self) -> list[int]:
         return sorted(self.gone)
@@ -43,7 +44,8 @@ class Engines:
             if number in self.gone:
                 raise EngineError(f"engine {number}: killed")
 
-    def update(self, *of: Any) -> list[int]:
+    def update(self, offer: Any, send: Any, pause_mode: str) -> list[int]:
+        self.pause_modes.append(pause_mode)
         failed = [number for number, times in self.failures.items() if times] + sorted(self.gone)
         self.failures = {number: max(times - 1, 0) for number, times in self.failures.items()}
         return failed
@@ -53,11 +55,28 @@ class Engines:
         self.gone -= set(numbers)
 
 
-def updater(engines: Engines, tolerant: bool) -> WeightUpdater:
+def updater(
+    engines: Engines, tolerant: bool, schedule: Schedule = Schedule("synchronous", ahead=False)
+) -> WeightUpdater:
     args = Namespace(use_fault_tolerance=tolerant, offload_train=False, offload_rollout=False, flush_cache_interval=1)
     trainers: Any = Trainers()
     stand_ins: Any = engines
-    return WeightUpdater(args, trainers, stand_ins, 0, Schedule("synchronous", ahead=False))
+    return WeightUpdater(args, trainers, stand_ins, 0, schedule)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "mode"),
+    [
+        (Schedule("synchronous", ahead=False), "abort"),
+        (Schedule("fully-async", ahead=True, max_lag=2), "abort"),
+        (Schedule("fully-async", ahead=True, max_lag=2, partial=True), "keep"),
+        (Schedule("fully-async", ahead=True, max_lag=2, partial=True, hands_over=True), "abort"),
+    ],
+)
+def test_a_flush_ends_requests_only_where_the_schedule_says_so(schedule: Schedule, mode: str) -> None:
+    engines = Engines(set(), {})
+    assert updater(engines, True, schedule).push().flushed
+    assert engines.pause_modes == [mode]
 
 
 def test_a_dead_engine_is_replaced_where_faults_are_tolerated() -> None:

@@ -33,7 +33,11 @@ ROLLOUT = Section(
         integer("--over-sampling-batch-size", None, "prompts drawn at a time", default_text="--rollout-batch-size"),
         switch("--partial-rollout", "unfinished answers are kept and continued in a later step"),
         switch("--mask-offpolicy-in-partial-rollout", "train only the tokens sampled since an answer was resumed"),
-        number("--rollout-request-timeout", 1800.0, "seconds that one request may take before its group is requeued"),
+        number(
+            "--rollout-request-timeout",
+            1800.0,
+            "seconds that one request may take, updates it lives through included, before its group is requeued",
+        ),
         integer(
             "--rollout-request-retries",
             2,
