@@ -48,14 +48,19 @@ def moves_refs(args: tuple[Any, ...]) -> bool:
     return bool(args) and isinstance(args[0], list) and "update-ref" in args[0]
 
 
+def is_no_object(args: tuple[Any, ...]) -> bool:
+    """Whether a file gets a name that git does not give an object: of those there are many, and commits are counted where they are written."""
+    return "/objects/" not in str(args[1])
+
+
 def main(words: list[str]) -> None:
     """Only for a process of its own: what it counts is replaced for good."""
     global LEFT
     LEFT = int(words[0])
     around(subprocess, "run", moves_refs)
     around(ObjectStore, "write", lambda args: args[1] == "commit")
-    around(os, "replace", lambda args: not str(args[1]).count("/objects/"))
-    around(Path, "replace")
+    around(os, "replace", is_no_object)
+    around(Path, "replace", is_no_object)
     try:
         app.main(words[1:])
     except SystemExit as ended:
