@@ -66,7 +66,7 @@ SPOKEN = [
     ("--rollout-data-transport straw", "needs --rollout-data-dir or --save"),
     ("--rollout-data-transport straw --save /tmp/x --buffer-filter-path a.b", "--buffer-filter-path cannot be used"),
     ("--flush-cache-interval 3 --colocate", "--rollout-schedule in-flight with --colocate"),
-    ("--flush-cache-interval 3 --rollout-schedule fully-async", "only --rollout-schedule in-flight has requests"),
+    ("--flush-cache-interval 3 --rollout-schedule fully-async", "only --rollout-schedule in-flight keeps what"),
     ("--max-policy-lag -1", "--max-policy-lag -1"),
     ("--rollout-schedule one-step-ahead --max-policy-lag 2", "one step ahead is a lag of 1"),
     ("--rollout-schedule one-step-ahead --partial-rollout", "say fully-async"),
