@@ -1,6 +1,6 @@
 """The price of durability: step time with the Straw queue over step time in memory; results as JSON.
 
-    python benchmarks/async/tax.py runs [--steps 40] [--repeats 3]    train.py on the toy with both transports, a step each in turn: time and CPU time
+    python benchmarks/async/tax.py runs [--steps 80] [--repeats 3]    train.py on the toy, its steps with and without in turn: time and CPU time
     python benchmarks/async/tax.py store [--steps 60]                 the store alone under a step of fixed length, both kinds step by step
 
 `runs` is the figure that counts. `store` tells, in a minute and on a busy machine too, how long a step's batch is still on its way to the disk
@@ -19,22 +19,24 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import turns  # noqa: E402
-
 from vime import environment  # noqa: E402
 
 environment.prepare(1)
 
+import alternate  # noqa: E402
+
 from vime.arguments import parse_args  # noqa: E402
 from vime.data.source import RolloutDataSourceWithBuffer  # noqa: E402
 from vime.durable.store import DurableStore  # noqa: E402
+from vime.observe.metrics import read_metrics  # noqa: E402
 from vime.rollout.pool.store import MemoryStore  # noqa: E402
 from vime.sample import ResponseMeta, Status, VersionSpan  # noqa: E402
 from vime.toy import model, words  # noqa: E402
@@ -43,91 +45,97 @@ from vime.toy.flags import default_flags  # noqa: E402
 CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
 WARM_UP = 3
-SIDES = ("object-store", "straw")
+SIDES = ("memory", "straw")
 GROUPS, SAMPLES, TOKENS = 32, 8, 8
 GENERATE, TRAIN = 0.6, 0.4
 
 
 def runs(steps: int, repeats: int) -> dict[str, Any]:
-    """train.py with each transport, beside each other and a step each in turn (see turns.py): of each pair of steps, which have the same prompts,
-    how much longer the one with the queue takes. What it leaves to be done after a step counts as if the step had waited for it.
+    """train.py, its steps kept in memory and in a queue in turn (see alternate.py): how much longer a step with the queue takes, with what it
+    leaves to be written afterwards, than the mean of its two neighbours.
     """
-    pairs: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
-    ratios: list[float] = []
+    found: list[list[Step]] = []
     for repeat in range(repeats):
-        measured = side_by_side(steps, CACHE / "durable" / f"turns-{repeat}-{int(time.time())}")
-        for name, found in measured.items():
-            pairs[name] += found
-        ratios.append(ratio(measured, whole))
-        print(f"repeat {repeat + 1}: {ratios[-1]:.4f}, CPU {ratio(measured, cpu):.4f}", flush=True)
+        found.append(one_run(steps, CACHE / "durable" / f"alternate-{int(time.time())}"))
+        print(f"repeat {repeat + 1}: {ratio(found[-1], 'seconds'):.4f}, CPU {ratio(found[-1], 'cpu'):.4f}", flush=True)
+    every = [step for own in found for step in own]
     return {
         "steps": steps,
         "repeats": repeats,
-        "pairs": len(pairs["straw"]),
-        "median_seconds": {
-            name: round(statistics.median(one["seconds"] for one in found), 4) for name, found in pairs.items()
+        "compared": len(every),
+        "seconds": {
+            name: round(statistics.median(step.seconds[i] for step in every), 4) for i, name in enumerate(SIDES)
         },
-        "median_rest_cpu_seconds": {
-            name: round(statistics.median(one["rest"] for one in found), 4) for name, found in pairs.items()
+        "rest_seconds": round(statistics.median(step.rest for step in every), 4),
+        "ratio_of_each_repeat": [round(ratio(own, "seconds"), 4) for own in found],
+        "ratio": round(ratio(every, "seconds"), 4),
+        "quartiles": [round(one, 4) for one in statistics.quantiles(ratios(every, "seconds"))],
+        "cpu_seconds": {
+            name: round(statistics.fmean(step.cpu[i] for step in every), 4) for i, name in enumerate(SIDES)
         },
-        "ratio_of_each_repeat": [round(one, 4) for one in ratios],
-        "ratio": round(ratio(pairs, whole), 4),
-        "cpu_seconds_a_step": {
-            name: round(statistics.fmean(one["cpu"] for one in found), 4) for name, found in pairs.items()
-        },
-        "cpu_ratio": round(ratio(pairs, cpu), 4),
+        "cpu_ratio": round(ratio(every, "cpu"), 4),
         "load_average": [round(value, 1) for value in os.getloadavg()],  # seconds mean little on a busy machine
     }
 
 
-def whole(straw: dict[str, float], memory: dict[str, float]) -> float:
-    return (straw["seconds"] + straw["rest"]) / (memory["seconds"] + memory["rest"])
+@dataclass(frozen=True)
+class Step:
+    """A step with the queue beside the mean of its neighbours, as (in memory, with the queue). `rest` is in its seconds."""
+
+    seconds: tuple[float, float]
+    cpu: tuple[float, float]
+    rest: float
 
 
-def cpu(straw: dict[str, float], memory: dict[str, float]) -> float:
-    return (straw["cpu"] + straw["rest"]) / (memory["cpu"] + memory["rest"])
+def ratios(steps: Sequence[Step], of: str) -> list[float]:
+    return [queue / memory for memory, queue in (getattr(step, of) for step in steps)]
 
 
-def ratio(measured: dict[str, list[dict[str, float]]], of: Callable[..., float]) -> float:
-    """Median over the pairs of steps."""
-    return statistics.median(map(of, measured["straw"], measured["object-store"]))
+def ratio(steps: Sequence[Step], of: str) -> float:
+    """Median over the steps."""
+    return statistics.median(ratios(steps, of))
 
 
-def side_by_side(steps: int, folder: Path) -> dict[str, list[dict[str, float]]]:
-    """The steps of both runs but the first and the last ones, when the other one starts or ends."""
-    drivers: dict[str, subprocess.Popen[bytes]] = {}
-    for name in SIDES:
-        (folder / name).mkdir(parents=True)
-    for name in SIDES:
-        run_id = f"tax-{os.getpid()}-{name[0]}{folder.name[-10:]}"  # short: Ray's sockets lie below it
-        flags = [*default_flags(steps, 0, CACHE / "toy", evaluate=False), "--run-id", run_id]
-        flags += [
-            "--run-dir",
-            str(folder / name / "run"),
-            "--custom-megatron-before-train-step-hook-path",
-            "turns.before_step",
-        ]
-        flags += ["--rollout-data-transport", name, "--rollout-data-dir", str(folder / name / "queue")]
-        place = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-        with open(folder / f"{name}.log", "wb") as log:
-            drivers[name] = subprocess.Popen(
-                [sys.executable, str(ROOT / "train.py"), *flags],
-                stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": place, turns.FOLDER: str(folder), turns.SIDE: name},
-            )  # fmt: skip
-        (folder / name / "pid").write_text(str(drivers[name].pid))
-    running = dict(drivers)
-    while running:
-        time.sleep(0.05)
-        for name in [name for name, driver in running.items() if driver.poll() is not None]:
-            del running[name]
-            if drivers[name].returncode:
-                for driver in running.values():
-                    driver.terminate()
-                raise SystemExit(f"{name} failed:\n{(folder / f'{name}.log').read_text(errors='replace')[-4000:]}")
-            (folder / name / "over").touch()
-            turns.give(folder, name)
-    found = {name: (folder / name / "steps.jsonl").read_text().splitlines() for name in SIDES}
-    return {name: [json.loads(line) for line in lines][WARM_UP:-1] for name, lines in found.items()}
+def one_run(steps: int, folder: Path) -> list[Step]:
+    """Its steps with the queue, without those of the warm-up."""
+    folder.mkdir(parents=True)
+    run_id = f"tax-{os.getpid()}-{folder.name[-10:]}"  # short: Ray's sockets lie below it
+    flags = [
+        *default_flags(steps, 0, CACHE / "toy", evaluate=False),
+        "--run-id",
+        run_id,
+        "--run-dir",
+        str(folder / "run"),
+    ]
+    flags += ["--rollout-data-transport", "straw", "--rollout-data-dir", str(folder / "queue")]
+    flags += ["--data-source-path", "alternate.Source"]
+    place = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    with open(folder / "log", "wb") as log:
+        ended = subprocess.run(
+            [sys.executable, str(ROOT / "train.py"), *flags],
+            stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": place}, check=False,
+        )  # fmt: skip
+    if ended.returncode:
+        raise SystemExit(f"train.py failed:\n{(folder / 'log').read_text(errors='replace')[-4000:]}")
+    records = map(json.loads, (folder / "run" / alternate.FILE).read_text().splitlines())
+    after = {int(record["step"]): record for record in records}
+    took = {int(line["rollout_id"]): float(line["perf/step_time"]) for line in read_metrics(folder / "run", "step")}
+
+    def seconds(step: int) -> float:
+        """What the step before left is not its own."""
+        return took[step] - float(after[step - 1]["rest"])
+
+    found = []
+    for step in filter(alternate.durable, range(WARM_UP, steps - 1)):
+        rest = float(after[step]["rest"])
+        found.append(
+            Step(
+                ((seconds(step - 1) + seconds(step + 1)) / 2, seconds(step) + rest),
+                ((after[step - 1]["cpu"] + after[step + 1]["cpu"]) / 2, after[step]["cpu"]),
+                rest,
+            )
+        )
+    return found
 
 
 def store(steps: int) -> dict[str, Any]:
@@ -212,7 +220,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    found = runs(args.steps or 40, args.repeats) if args.what == "runs" else store(args.steps or 60)
+    found = runs(args.steps or 80, args.repeats) if args.what == "runs" else store(args.steps or 60)
     path = RESULTS / f"durable-{args.what}.json"
     path.write_text(json.dumps(facts() | found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
