@@ -55,11 +55,19 @@ STORED = {
 def encode(value: Any) -> tuple[bytes, list[Any]]:
     """`value` as JSON and the tensors that it names, CPU, contiguous, of dtypes that Straw stores.
 
-    Raises DataError naming the place: a type that is not listed above, or a container that contains itself.
+    Raises DataError naming the place: a type that is not listed above, or a container that contains itself; and for what JSON cannot write, such
+    as more levels than Python goes down.
     """
     tensors: list[Any] = []
-    tree = _tree(value, tensors, "value", None)
-    return _text({"version": _VERSION, "tree": tree}).encode(), tensors
+    try:
+        tree = _tree(value, tensors, "value", None)
+        return _text({"version": _VERSION, "tree": tree}).encode(), tensors
+    except RecursionError as error:
+        raise DataError(
+            "containers within containers, too deep to be stored", hint="see the samples' metadata"
+        ) from error
+    except (ValueError, TypeError) as error:  # an integer of thousands of digits, an attribute whose name is no text
+        raise DataError(f"cannot be stored: {error}", hint="see the samples' metadata") from error
 
 
 def join(payloads: Sequence[bytes]) -> bytes:
@@ -121,6 +129,9 @@ def _tree(value: Any, tensors: list[Any], name: str | int, above: _At | None) ->
             return _long(value, numbers, tensors)
         if kinds <= _PLAIN:
             return value
+    elif kind is tuple:
+        if set(map(type, value)) <= _PLAIN:
+            return {"$": "tuple", "items": [*value]}
     elif kind is dict and "$" not in value and set(map(type, value)) <= _TEXT:
         if set(map(type, value.values())) <= _PLAIN:
             return value
@@ -129,12 +140,13 @@ def _tree(value: Any, tensors: list[Any], name: str | int, above: _At | None) ->
     match value:
         case Sample():
             at = _At(value, name, above)
+            new = _new
             state = {}
-            for key, item in value.to_dict().items():
-                # What a new sample has anyway is left out: most fields of most samples.
-                new = _NEW.get(key, _NOWHERE)
-                if item is not new and not (type(item) is type(new) and item == new):
-                    state[key] = item if type(item) in _PLAIN else _tree(item, tensors, key, at)
+            # What a new sample has anyway is left out: most fields of most samples.
+            for key, item in [pair for pair in value.to_dict().items() if pair[1] is not new(pair[0], _NOWHERE)]:
+                kind, blank = type(item), new(key, _NOWHERE)
+                if kind is not type(blank) or item != blank:
+                    state[key] = item if kind in _PLAIN else _tree(item, tensors, key, at)
             return {"$": "sample", "state": state}
         case bytes() | bytearray():
             return {"$": "bytes", "base64": base64.b64encode(value).decode()}
@@ -149,7 +161,7 @@ def _tree(value: Any, tensors: list[Any], name: str | int, above: _At | None) ->
     return _foreign(value, tensors, above.below(name) if above is not None else str(name))
 
 
-_NEW = Sample().to_dict()
+_new = Sample().to_dict().get
 #: What no sample holds.
 _NOWHERE = object()
 

@@ -30,8 +30,9 @@ from vime.durable import history, reference, restore
 from vime.durable.archive import Source, owner_of, write_index
 from vime.durable.faults import told
 from vime.durable.files import facts_of, read_json, write_json
+from vime.durable.packed import Packed
 from vime.durable.pool import Fault, Pool
-from vime.durable.queue import FRESH, PARTIAL, UNKNOWN_VERSION, Packed, Queue, control_folder, load_group
+from vime.durable.queue import FRESH, PARTIAL, UNKNOWN_VERSION, Queue, control_folder, load_group
 from vime.durable.writer import Accept, Act, Claim, Drop, Release, Writer
 from vime.errors import DataError, MachineError, UsageError
 from vime.rollout.pool.store import Batch, MemoryStore, Task
@@ -78,14 +79,15 @@ class DurableStore(MemoryStore):
         tasks = super().claim(count)
         new = [task for task in tasks if task.task_id not in self._known]
         cursor = self._source.cursor() if new else None
-        for task in tasks:
-            if task.task_id in self._known:
-                self.writer.put(Claim(task.task_id))
-            else:
-                facts = {"samples": len(task.group), "origin": self._origin(task)}
-                self.writer.put(Claim(task.task_id, Packed.of(task.group), facts, cursor))
+        self.writer.put(*(self._claimed(task, cursor) for task in tasks))
         self._known |= {task.task_id for task in new}
         return tasks
+
+    def _claimed(self, task: Task, cursor: Any) -> Claim:
+        if task.task_id in self._known:
+            return Claim(task.task_id)
+        facts = {"samples": len(task.group), "origin": self._origin(task)}
+        return Claim(task.task_id, Packed(task.group), facts, cursor)
 
     def release(self, task_id: int, group: Group, reason: str) -> None:
         if task_id in self._leased:
@@ -93,12 +95,12 @@ class DurableStore(MemoryStore):
             partial = any(sample.response_length for sample in group)
             if oldest is None:
                 oldest = UNKNOWN_VERSION if partial else 0
-            self.writer.put(Release(task_id, Packed.of(group), PARTIAL if partial else FRESH, oldest))
+            self.writer.put(Release(task_id, Packed(group), PARTIAL if partial else FRESH, oldest))
         super().release(task_id, group, reason)
 
     def accept(self, task_id: int, group: Group) -> None:
         if task_id in self._leased:
-            self.writer.put(Accept(task_id, Packed.of(group)))
+            self.writer.put(Accept(task_id, Packed(group)))
             self._recorded[task_id] = reference.recorded(group)
         super().accept(task_id, group)
 
@@ -112,7 +114,7 @@ class DurableStore(MemoryStore):
         batch = super().plan(step, task_ids)
         if not known:
             ids = [task.task_id for task in batch.tasks]
-            # Generation has paused for this step or has a lead: nobody needs this process more than the disk does.
+            # Generation has paused for this step or has a lead: once the batch has left, nobody needs this process more than the disk does.
             self.writer.put(Act(lambda queue: queue.plan(step, ids)), now=True)
         return batch
 
@@ -158,7 +160,9 @@ class DurableStore(MemoryStore):
     def archive(self, path: Path, rollout_id: int | str, groups: Sequence[Group]) -> None:
         """Write an index of `groups`, which stay in this queue's packs however long the index is there. Waits for it."""
         owner, folder = owner_of(path), os.path.relpath(self.pool.folder, path.resolve().parent)
-        packed = [Packed.of(list(group)) for group in groups]
+        packed = [Packed(list(group)) for group in groups]
+        for one in packed:
+            _ = one.tree  # what cannot be stored is this caller's error, not the writer's
         keys = [group[0].group_index for group in groups]
         source = Source(self.pool.identity.pool, self.pool.identity.run_id, folder)
 

@@ -57,9 +57,7 @@ def second_view(folder: Path, copy: Copy | None, removes: bool = True) -> Iterat
     view.mkdir()
 
     def known(root: Path) -> set[str]:
-        return {
-            str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and p.suffix not in (".tmp", ".copy")
-        }
+        return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and p.suffix not in (".tmp", ".copy")}
 
     def mirror() -> None:
         before: set[str] = set()

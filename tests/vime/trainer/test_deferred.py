@@ -15,8 +15,8 @@ from test_routing import record
 from tiny_models import add_supports, make_samples
 
 from vime.durable import codec, reference
+from vime.durable.packed import Packed
 from vime.durable.pool import CODECS
-from vime.durable.queue import Packed
 from vime.errors import VimeError
 from vime.sample import Sample, Stored
 from vime.trainer import recorded
@@ -33,7 +33,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stores:
 
     def publish(samples: Sequence[Sample]) -> list[Sample]:
         store = SharedFilesystemStore(tmp_path / "queue", "rollout", codecs=CODECS)
-        ref = store.publish(Packed.of(list(samples)).records("answer:0", {}), submission_id="one")
+        ref = store.publish(Packed(list(samples)).records("answer:0", {}), submission_id="one")
         found = reference.refer(samples, reference.of_group(store, ref, reference.recorded(list(samples))))
         store.close()
         return pickle.loads(pickle.dumps(found))
