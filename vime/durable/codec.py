@@ -140,13 +140,12 @@ def _tree(value: Any, tensors: list[Any], name: str | int, above: _At | None) ->
     match value:
         case Sample():
             at = _At(value, name, above)
-            new = _new
             state = {}
-            # What a new sample has anyway is left out: most fields of most samples.
-            for key, item in [pair for pair in value.to_dict().items() if pair[1] is not new(pair[0], _NOWHERE)]:
-                kind, blank = type(item), new(key, _NOWHERE)
-                if kind is not type(blank) or item != blank:
-                    state[key] = item if kind in _PLAIN else _tree(item, tensors, key, at)
+            for key, item in value.to_dict().items():
+                # What a new sample has anyway is left out: most fields of most samples.
+                new = _NEW.get(key, _NOWHERE)
+                if item is not new and not (type(item) is type(new) and item == new):
+                    state[key] = item if type(item) in _PLAIN else _tree(item, tensors, key, at)
             return {"$": "sample", "state": state}
         case bytes() | bytearray():
             return {"$": "bytes", "base64": base64.b64encode(value).decode()}
@@ -161,7 +160,7 @@ def _tree(value: Any, tensors: list[Any], name: str | int, above: _At | None) ->
     return _foreign(value, tensors, above.below(name) if above is not None else str(name))
 
 
-_new = Sample().to_dict().get
+_NEW = Sample().to_dict()
 #: What no sample holds.
 _NOWHERE = object()
 
