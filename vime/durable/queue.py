@@ -52,7 +52,8 @@ class Queue:
         #: Of this opening. Straw tells it by way of its whole state, whose size grows with the run.
         self._epoch = self._coordinator.epoch
         self._token = self._coordinator.open_consumer(_CONSUMER, exclusive_owner="owner.lock")
-        self._leases: dict[int, Any] = {}
+        #: As Straw sends them to its native half (see `_plain`).
+        self._leases: dict[int, dict[str, Any]] = {}
         self._positions: dict[int, int] = {}
         #: Records of answers that were not forgotten, by task.
         self.answers: dict[int, Any] = {}
@@ -111,14 +112,14 @@ class Queue:
         """Lease these pending tasks."""
         found = self._coordinator.acquire(_WORKER, len(tasks), task_ids=[str(n) for n in tasks])
         for assignment in found.assignments:
-            self._leases[int(assignment.task.task_id)] = assignment.lease
+            self._leases[int(assignment.task.task_id)] = vars(assignment.lease)
 
     def give_back(self, tasks: Sequence[tuple[int, Packed, int, int]]) -> None:
         """End the leases without a result: (id, what the next claim gets, priority, oldest weight version)."""
         self._hold([n for n, *_ in tasks])
         refs = self._publish(self.pool.results, "again", [group.records(f"again:{n}", {}) for n, group, *_ in tasks])
         updates = [
-            {"lease": self._leases[n], "input_ref": ref, "priority": priority, "scheduling_key": version}
+            {"lease": self._leases[n], "input_ref": _plain(ref), "priority": priority, "scheduling_key": version}
             for (n, _, priority, version), ref in zip(tasks, refs, strict=True)
         ]
         self._coordinator.yield_tasks(updates, request_id=self._request("yield"))
@@ -130,13 +131,13 @@ class Queue:
         self._hold([n for n, _ in tasks])
         packed = []
         for n, group in tasks:
-            owner = {"task_id": str(n), "attempt_id": self._leases[n].attempt_id}
+            owner = {"task_id": str(n), "attempt_id": self._leases[n]["attempt_id"]}
             packed.append(group.records(f"answer:{n}", owner))
         refs = self._publish(self.pool.results, "answers", packed)
         for (n, _), ref in zip(tasks, refs, strict=True):
             lease = self._leases.pop(n)
             receipt = self._coordinator.complete_task(
-                vars(lease), submission_id=lease.attempt_id, result_ref=_plain(ref), result_digest=ref.digest
+                lease, submission_id=lease["attempt_id"], result_ref=_plain(ref), result_digest=ref.digest
             )
             self._positions[n] = receipt.position
             self.answers[n] = ref

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: a step more, and that while answers come in, when this process has the most to do.
 _LINGER = 2.0
 #: Seconds between a batch and its commit, unless somebody waits: the batch is on its way to the trainer through this very process. Without them
-#: a step of the toy was 15 ms longer.
+#: that way took 7 ms more in a step of the toy, and the log-probabilities after it, which use all cores, 20 ms.
 _HANDOVER = 0.1
 
 
